@@ -48,6 +48,18 @@ pub struct TokenDraw {
     pub counter: u64,
 }
 
+impl TokenDraw {
+    /// Samples a token from its logits.
+    ///
+    /// # Errors
+    ///
+    /// See [`sample_token`].
+    pub fn sample(&self, logits: &[f32]) -> Result<Sampled, BadLogits> {
+        let filter = SamplingFilter { temperature: self.temperature, ..SamplingFilter::default() };
+        sample_token(logits, &filter, uniform_number(self.seed, self.counter))
+    }
+}
+
 /// Smallest temperature above zero. Smaller ones are raised to it, so that scaled logits stay finite.
 const COLDEST: f32 = 1e-6;
 

@@ -12,7 +12,7 @@ const BLOCK: usize = 4 << 20;
 /// Shortest array that goes from machine to machine. The steps of a shorter one would take longer than its bytes.
 const STAGED: usize = 1 << 16;
 
-/// What a rank gives for a number that its launcher does not tell.
+/// Stands for a number that the launcher of a rank does not tell.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A channel between all ranks. Every rank calls its operations in the same order.

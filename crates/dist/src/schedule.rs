@@ -63,7 +63,7 @@ pub struct Exchange {
     content: Content,
 }
 
-/// What a rank computes between exchanges.
+/// Computation of a rank between two exchanges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// Unit.

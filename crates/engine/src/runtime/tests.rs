@@ -83,6 +83,21 @@ fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
     }
 }
 
+/// Returns rows that do not depend on a model, with tokens below `vocab`.
+fn given_rows(vocab: u32, logprob: f32) -> Vec<Row> {
+    let row = |i: u32| {
+        let completion: Vec<u32> = (0..3 + i % 5).map(|t| (i * 37 + t * 11) % vocab).collect();
+        Row {
+            prompt: (0..4 + i % 7).map(|t| (i * 13 + t * 29) % vocab).collect(),
+            logprobs: vec![logprob; completion.len()],
+            advantages: vec![i as f32 / 4.0 - 1.0; completion.len()],
+            completion,
+            ..Row::default()
+        }
+    };
+    (0..9).map(row).collect()
+}
+
 fn batch(rows: Vec<Row>) -> Batch {
     Batch { rows, longest: 64, lr: 1e-4, ..Batch::default() }
 }

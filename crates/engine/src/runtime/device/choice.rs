@@ -49,7 +49,7 @@ impl DeviceChoice {
 
 /// Devices, in messages.
 const NAMES: &str = "\"cpu\", \"auto\", \"cuda\", \"cuda:1\", \"candle:cpu\" or \"emulated\"";
-/// What candle runs on, in messages.
+/// Hint for another device of candle, in messages.
 const CANDLE_ALONE: &str = "candle runs on its CPU alone; write \"candle:cpu\"";
 
 impl fmt::Display for DeviceChoice {

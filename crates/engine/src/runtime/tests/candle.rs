@@ -30,19 +30,8 @@ fn rows(completions: &[(Vec<u32>, Completion)]) -> Vec<Row> {
     rows.map(|(i, (prompt, done))| row(done, prompt.clone(), advantage(i))).collect()
 }
 
-/// Returns rows that do not depend on a model.
 fn given() -> Batch {
-    let row = |i: u32| {
-        let completion: Vec<u32> = (0..3 + i % 5).map(|t| (i * 37 + t * 11) % 90).collect();
-        Row {
-            prompt: (0..4 + i % 7).map(|t| (i * 13 + t * 29) % 90).collect(),
-            logprobs: vec![-4.5; completion.len()],
-            advantages: vec![i as f32 / 4.0 - 1.0; completion.len()],
-            completion,
-            ..Row::default()
-        }
-    };
-    Batch { lr: 1e-3, ..batch((0..9).map(row).collect()) }
+    Batch { lr: 1e-3, ..batch(given_rows(90, -4.5)) }
 }
 
 fn near(what: &str, found: f64, expected: f64) {

@@ -9,19 +9,8 @@ fn eight_bit() -> Setup {
     setup
 }
 
-/// Returns rows that do not depend on a model.
 fn rows() -> Batch {
-    let row = |i: u32| {
-        let completion: Vec<u32> = (0..3 + i % 5).map(|t| (i * 37 + t * 11) % 500).collect();
-        Row {
-            prompt: (0..4 + i % 7).map(|t| (i * 13 + t * 29) % 500).collect(),
-            logprobs: vec![-6.0; completion.len()],
-            advantages: vec![i as f32 / 4.0 - 1.0; completion.len()],
-            completion,
-            ..Row::default()
-        }
-    };
-    Batch { lr: 1e-3, ..batch((0..9).map(row).collect()) }
+    Batch { lr: 1e-3, ..batch(given_rows(500, -6.0)) }
 }
 
 #[tokio::test]

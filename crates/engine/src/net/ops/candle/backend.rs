@@ -5,9 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Tensor};
 use maverl_kernels::attention::BLOCK_TOKENS;
-use maverl_kernels::sample::{
-    BadLogits, Sampled, SamplingFilter, TokenDraw, sample_token, uniform_number,
-};
+use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 use rayon::prelude::*;
 
 use super::head::read;
@@ -264,7 +262,7 @@ impl Backend for Candle {
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         let logits = self.row_logits(hidden, rows, head)?;
         let rows = logits.par_chunks_exact(head.map.dims().0).zip(draws);
-        Ok(rows.map(|(logits, draw)| sample_unfiltered(logits, draw)).collect())
+        Ok(rows.map(|(logits, draw)| draw.sample(logits)).collect())
     }
 
     fn read_drawn(
@@ -273,10 +271,4 @@ impl Backend for Candle {
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         Ok(of.clone())
     }
-}
-
-/// Samples a token by a draw without filters.
-fn sample_unfiltered(logits: &[f32], draw: &TokenDraw) -> Result<Sampled, BadLogits> {
-    let filter = SamplingFilter { temperature: draw.temperature, ..SamplingFilter::default() };
-    sample_token(logits, &filter, uniform_number(draw.seed, draw.counter))
 }

@@ -4,9 +4,7 @@ use std::borrow::Cow;
 
 use maverl_kernels::embedding;
 use maverl_kernels::logprob::cap_logits;
-use maverl_kernels::sample::{
-    BadLogits, Sampled, SamplingFilter, TokenDraw, sample_token, uniform_number,
-};
+use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 use rayon::prelude::*;
 
 use super::project;
@@ -179,7 +177,7 @@ impl Backend for Cpu {
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         let logits = self.logits(hidden, rows, head, pool)?;
         let rows = logits.par_chunks_exact(head.map.dims().0).zip(draws);
-        let drawn = rows.map(|(logits, draw)| sample_unfiltered(logits, draw)).collect();
+        let drawn = rows.map(|(logits, draw)| draw.sample(logits)).collect();
         pool.give([logits]);
         Ok(drawn)
     }
@@ -190,10 +188,4 @@ impl Backend for Cpu {
     ) -> Done<Vec<Result<Sampled, BadLogits>>> {
         Ok(of.clone())
     }
-}
-
-/// Samples a token by a draw without filters.
-fn sample_unfiltered(logits: &[f32], draw: &TokenDraw) -> Result<Sampled, BadLogits> {
-    let filter = SamplingFilter { temperature: draw.temperature, ..SamplingFilter::default() };
-    sample_token(logits, &filter, uniform_number(draw.seed, draw.counter))
 }
