@@ -134,15 +134,78 @@ enum Op {
     Update,
 }
 
+/// Completions of `some` requests, and the steps that their watchers are sent, by version of the weights.
+struct Alone {
+    completions: [Vec<Completion>; 2],
+    steps: [Vec<Vec<Step>>; 2],
+}
+
+impl Alone {
+    fn new(fixture: &Fixture) -> Self {
+        let completions = [0, 1].map(|version| fixture.alone(version, (0..24).map(some)));
+        let steps = [0, 1].map(|version| {
+            let (requests, steps): (Vec<Request>, Vec<Steps>) = (0..24).map(watched).unzip();
+            assert_eq!(fixture.alone(version, requests.into_iter()), completions[version]);
+            steps.into_iter().map(received).collect()
+        });
+        Self { completions, steps }
+    }
+}
+
+/// Requests that wait for an answer, each with its number and its watcher.
+type Waiting = Vec<((u64, Option<Steps>), Answer)>;
+
+/// Sends a request. Of three, one is not watched, one is, and the watcher of one is gone.
+fn send_some(engine: &mut Engine, model: &Model, i: u64, waiting: &mut Waiting) {
+    let (request, steps) = match (i % 3, watched(i)) {
+        (0, _) => (some(i), None),
+        (1, (request, steps)) => (request, Some(steps)),
+        (_, (request, _)) => (request, None),
+    };
+    waiting.push(((i, steps), send(engine, model, request)));
+}
+
+/// Runs operations, compares every completion and every step with those of requests alone, and returns the work done.
+fn run(
+    fixture: &Fixture,
+    alone: &Alone,
+    mut engine: Engine,
+    ops: Vec<Op>,
+) -> Result<EngineStats, TestCaseError> {
+    let (mut version, mut waiting) = (0, Waiting::new());
+    for op in ops.into_iter().chain([Op::Update]) {
+        let model = &fixture.versions[version];
+        match op {
+            Op::Send(i) => send_some(&mut engine, model, i, &mut waiting),
+            Op::Step => step(&mut engine, model),
+            Op::Cancel(which) if !waiting.is_empty() => {
+                drop(waiting.swap_remove(which % waiting.len()));
+            }
+            Op::Cancel(_) => {}
+            Op::Update => {
+                let (which, answers): (Vec<_>, Vec<Answer>) = waiting.drain(..).unzip();
+                let done = finish(&mut engine, model, answers);
+                for ((i, watched), done) in which.into_iter().zip(done) {
+                    let expected = &alone.completions[version][i as usize];
+                    prop_assert_eq!(&done, expected, "request {}", i);
+                    if let Some(watched) = watched {
+                        let expected = &alone.steps[version][i as usize];
+                        prop_assert_eq!(&received(watched), expected, "steps of {}", i);
+                    }
+                }
+                engine.forget(0);
+                prop_assert_eq!(engine.cache.blocks(), 0);
+                version = 1 - version;
+            }
+        }
+    }
+    Ok(work(&engine))
+}
+
 #[test]
 fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_bit() {
     let fixture = Fixture::new();
-    let expected = [0, 1].map(|version| fixture.alone(version, (0..24).map(some)));
-    let steps = [0, 1].map(|version| {
-        let (requests, steps): (Vec<Request>, Vec<Steps>) = (0..24).map(watched).unzip();
-        assert_eq!(fixture.alone(version, requests.into_iter()), expected[version]);
-        steps.into_iter().map(received).collect::<Vec<_>>()
-    });
+    let alone = Alone::new(&fixture);
     let op = prop_oneof![
         4 => (0..24u64).prop_map(Op::Send),
         8 => Just(Op::Step),
@@ -151,56 +214,28 @@ fn whatever_is_shared_set_back_or_cancelled_every_completion_is_the_same_to_the_
     ];
     let flags = [any::<bool>(), any::<bool>()];
     let cases = (7..14usize, flags, 1..200usize, prop::collection::vec(op, 1..80));
-    let total = std::cell::RefCell::new(EngineStats::default());
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
         ..ProptestConfig::with_cases(case_count(16, 48) as u32)
     });
     let result = runner.run(&cases, |(blocks, [share, ahead], prefill, ops)| {
-        let mut engine = Engine { ahead, ..fixture.engine(blocks, share, prefill) };
-        let (mut version, mut waiting) = (0, Vec::<((u64, Option<Steps>), Answer)>::new());
-        for op in ops.into_iter().chain([Op::Update]) {
-            match op {
-                Op::Send(i) => {
-                    // One is not watched, one is, and the watcher of one is gone.
-                    let (request, steps) = match (i % 3, watched(i)) {
-                        (0, _) => (some(i), None),
-                        (1, (request, steps)) => (request, Some(steps)),
-                        (_, (request, _)) => (request, None),
-                    };
-                    waiting
-                        .push(((i, steps), send(&mut engine, &fixture.versions[version], request)));
-                }
-                Op::Step => step(&mut engine, &fixture.versions[version]),
-                Op::Cancel(which) if !waiting.is_empty() => {
-                    drop(waiting.swap_remove(which % waiting.len()));
-                }
-                Op::Cancel(_) => {}
-                Op::Update => {
-                    let (which, answers): (Vec<_>, Vec<Answer>) = waiting.drain(..).unzip();
-                    let done = finish(&mut engine, &fixture.versions[version], answers);
-                    for ((i, watched), done) in which.into_iter().zip(done) {
-                        prop_assert_eq!(&done, &expected[version][i as usize], "request {}", i);
-                        if let Some(watched) = watched {
-                            let found = received(watched);
-                            prop_assert_eq!(&found, &steps[version][i as usize], "steps of {}", i);
-                        }
-                    }
-                    engine.forget(0);
-                    prop_assert_eq!(engine.cache.blocks(), 0);
-                    version = 1 - version;
-                }
-            }
-        }
-        let (work, mut total) = (work(&engine), total.borrow_mut());
-        total.reused += work.reused;
-        total.preempted += work.preempted;
-        Ok(())
+        let engine = Engine { ahead, ..fixture.engine(blocks, share, prefill) };
+        run(&fixture, &alone, engine, ops).map(drop)
     });
     result.unwrap();
-    let total = total.into_inner();
-    println!("{} tokens reused, {} requests set back", total.reused, total.preempted);
-    assert!(total.reused > 0 && total.preempted > 0);
+}
+
+#[test]
+fn requests_that_share_are_set_back_where_memory_ends_and_have_the_same_completions() {
+    let fixture = Fixture::new();
+    let alone = Alone::new(&fixture);
+    for (ahead, blocks) in [(false, 9), (true, 9), (false, 12), (true, 12)] {
+        let engine = Engine { ahead, ..fixture.engine(blocks, true, 100) };
+        let ops = (0..24).map(Op::Send).collect();
+        let EngineStats { reused, preempted, .. } = run(&fixture, &alone, engine, ops).unwrap();
+        println!("{blocks} blocks: {reused} tokens reused, {preempted} requests set back");
+        assert!(reused > 0 && preempted > 0);
+    }
 }
 
 #[test]
