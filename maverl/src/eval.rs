@@ -15,7 +15,7 @@
 mod compare;
 mod interval;
 
-pub use compare::{Comparison, Side, System, paired_interval};
+pub use compare::{ComparedSystem, Comparison, Side, paired_interval};
 pub use interval::Interval;
 #[doc(hidden)]
 pub use interval::{over_runs, student};

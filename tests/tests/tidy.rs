@@ -1089,7 +1089,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("env/tools/mod.rs", "FilesOptions McpServer PythonOptions SqliteOptions ToolsEnvironment"),
     (
         "eval.rs",
-        "Comparison EvalReport EvalSpec Interval Side Solved System TaskScore paired_interval",
+        "ComparedSystem Comparison EvalReport EvalSpec Interval Side Solved TaskScore paired_interval",
     ),
     (
         "orchestra/mod.rs",

@@ -8,7 +8,7 @@ use maverl::check::Purpose;
 use maverl::config::source::Sources;
 use maverl::config::table::text_of;
 use maverl::config::{AgentConfig, AlgorithmConfig, Config, Named, WorkerGroupConfig};
-use maverl::eval::{Comparison, EvalSpec, System};
+use maverl::eval::{ComparedSystem, Comparison, EvalSpec};
 use maverl::files::{HfConfig, ModelFiles};
 use maverl::plan::Plan;
 use maverl::registry::{OrchestraEntry, Registry};
@@ -163,25 +163,25 @@ pub(super) async fn compare(
 ) -> Result<Comparison, Failure> {
     let (start, progress) = (Weights::Start, train::stderr());
     let episodes = train::play(team, registry, trained, spec, &progress).await?;
-    let ours = System::mean("trained team", spec.samples, &episodes);
+    let ours = ComparedSystem::mean("trained team", spec.samples, &episodes);
     let episodes = train::play(team, registry, &start, spec, &progress).await?;
-    let before = System::mean("untrained team", spec.samples, &episodes);
+    let before = ComparedSystem::mean("untrained team", spec.samples, &episodes);
 
     // Greedy replies are all equal, so a vote at temperature 0 uses the agent's own temperature.
     let once =
         EvalSpec { samples: 1, temperature: spec.temperature.filter(|t| *t > 0.0), ..spec.clone() };
     let episodes = train::play(&single.plan, registry, &start, &once, &progress).await?;
-    let reply = System::mean("one reply", 1, &episodes).sampled_tokens();
+    let reply = ComparedSystem::mean("one reply", 1, &episodes).sampled_tokens();
     let budget = ours.sampled_tokens().ceil();
     let room = single.context()?.saturating_sub(longest_prompt(&episodes));
     let long = single.with_tokens((budget as usize).min(room), registry)?;
     let votes = (budget / reply.max(1.0)).floor().max(1.0) as u32;
 
     let episodes = train::play(&long, registry, &start, spec, &progress).await?;
-    let alone = System::mean("single agent", spec.samples, &episodes);
+    let alone = ComparedSystem::mean("single agent", spec.samples, &episodes);
     let sampled = EvalSpec { samples: votes, ..once };
     let episodes = train::play(&single.plan, registry, &start, &sampled, &progress).await?;
-    let vote = System::vote("majority vote", votes, &episodes);
+    let vote = ComparedSystem::vote("majority vote", votes, &episodes);
     Comparison::of(&spec.split, &[ours, before, alone, vote]).ok_or_else(|| {
         Failure("not one task could be scored for everybody, so nothing can be compared".to_owned())
     })

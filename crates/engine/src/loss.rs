@@ -11,11 +11,10 @@
 //!
 //! - **AL-1** Nothing here does I/O or reads a clock or a random number.
 //!
-//! A new surrogate is a function in `surrogate.rs`, `weighted.rs` or, of a whole reply, `reply.rs`; a struct of its settings
-//! with a variant of `BuiltinSurrogate` in `options.rs`; and an export here. A new unit of the ratio is a variant of `Ratio`,
-//! which `reply.rs` reads.
+//! A new surrogate is a function and a struct of its settings, in `surrogate.rs`, in `weighted.rs` or, of a whole reply, in
+//! `reply.rs`; a variant of `BuiltinSurrogate` in `surrogate.rs`; and an export here. A new unit of the ratio is a variant of `Ratio` in
+//! `reply.rs`.
 
-mod aggregate;
 mod classify;
 mod correction;
 mod divergence;
@@ -30,7 +29,6 @@ mod token;
 mod value;
 mod weighted;
 
-pub use aggregate::{Aggregation, token_weights};
 pub use classify::cross_entropy;
 pub use correction::{
     CapOptions, Correction, CorrectionMeasure, CorrectionUnit, KeptWeight, MaskOptions,
@@ -40,19 +38,22 @@ pub use correction::{
 pub use divergence::AdaptiveKlConfig;
 pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy_drift};
 pub use kto::{KtoReply, kto, kto_shift};
-pub use options::{
-    BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
+pub use options::LossOptions;
+pub use policy::{
+    Aggregation, PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient, token_weights,
 };
-pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
 #[doc(hidden)]
 pub use preference::PreferenceConfig;
 pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};
-pub use reply::{GmpoOptions, PolicyReply, ReplyLoss, VespoOptions, gmpo, vespo};
+pub use reply::{GmpoOptions, PolicyReply, Ratio, ReplyLoss, VespoOptions, gmpo, vespo};
 pub use selection::{
     ClipCovOptions, KlCovOptions, MinibatchTokens, Selection, TokenUse, TopEntropyOptions,
     covariances,
 };
-pub use surrogate::{cispo, clipped_surrogate, cpgd, sapo};
+pub use surrogate::{
+    BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, SapoOptions, cispo,
+    clipped_surrogate, cpgd, sapo,
+};
 pub use token::{Clip, Clipped, LossUnit, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 pub use weighted::{Divergence, DppoOptions, DroOptions, ReinforceOptions, dppo, dro, reinforce};

@@ -173,7 +173,7 @@ fn check_assigned(
     (loaded, rewards): (&LoadedTasks, &[RewardPlan]),
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
-    let CheckContext { config, base, purpose, .. } = *context;
+    let CheckContext { config, base, purpose, registry } = *context;
     let Assigned { assignment, algorithm, models } = assigned;
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, loaded.tasks(), problems);
@@ -189,7 +189,7 @@ fn check_assigned(
     team::check_algorithm(config, algorithm, seats, problems);
     team::check_staleness(config, algorithm, used, problems);
     let compared = (seats.as_slice(), rewards, teachers.as_slice());
-    team::check_branches(config, algorithm, compared, problems);
+    team::check_branches(config, registry, algorithm, compared, problems);
     team::check_critics(algorithm, policies, workers, models, problems);
     team::check_optimizers(config, algorithm, used, problems);
     warnings.extend(team::check_estimator(config, algorithm, (rewards, seats), problems));

@@ -4,7 +4,7 @@ use super::{RewardColumn, RewardedStep};
 use crate::rng::SplitMix64;
 
 /// Shape of a generated step.
-struct Shape {
+struct StepShape {
     name: &'static str,
     tasks: usize,
     episodes: usize,
@@ -20,7 +20,7 @@ struct Shape {
     valued: bool,
 }
 
-const PLAIN: Shape = Shape {
+const PLAIN: StepShape = StepShape {
     name: "plain",
     tasks: 3,
     episodes: 4,
@@ -47,17 +47,19 @@ pub(crate) fn steps_of_a_run(by_token: Option<bool>) -> Vec<(&'static str, Rewar
     steps(|_| by_token)
 }
 
-fn steps(values: impl Fn(&Shape) -> Option<bool>) -> Vec<(&'static str, RewardedStep<'static>)> {
+fn steps(
+    values: impl Fn(&StepShape) -> Option<bool>,
+) -> Vec<(&'static str, RewardedStep<'static>)> {
     let shapes = [
-        Shape { name: "one row", tasks: 1, episodes: 1, seats: 1, turns: 1, ..PLAIN },
-        Shape { name: "one agent", seats: 1, turns: 1, episodes: 8, ..PLAIN },
-        Shape { name: "groups of one", tasks: 7, episodes: 1, seats: 1, turns: 1, ..PLAIN },
+        StepShape { name: "one row", tasks: 1, episodes: 1, seats: 1, turns: 1, ..PLAIN },
+        StepShape { name: "one agent", seats: 1, turns: 1, episodes: 8, ..PLAIN },
+        StepShape { name: "groups of one", tasks: 7, episodes: 1, seats: 1, turns: 1, ..PLAIN },
         PLAIN,
-        Shape { name: "rewards of 0 and 1", binary: true, ..PLAIN },
-        Shape { name: "equal rewards", flat: true, ..PLAIN },
-        Shape { name: "ragged", seats: 3, turns: 7, ragged: true, ..PLAIN },
-        Shape { name: "values of a critic", valued: true, ragged: true, ..PLAIN },
-        Shape { name: "many rows", tasks: 11, episodes: 8, seats: 3, turns: 6, ..PLAIN },
+        StepShape { name: "rewards of 0 and 1", binary: true, ..PLAIN },
+        StepShape { name: "equal rewards", flat: true, ..PLAIN },
+        StepShape { name: "ragged", seats: 3, turns: 7, ragged: true, ..PLAIN },
+        StepShape { name: "values of a critic", valued: true, ragged: true, ..PLAIN },
+        StepShape { name: "many rows", tasks: 11, episodes: 8, seats: 3, turns: 6, ..PLAIN },
     ];
     let mut steps = Vec::with_capacity(shapes.len());
     for (shape, seed) in shapes.iter().zip(1..) {
@@ -67,7 +69,7 @@ fn steps(values: impl Fn(&Shape) -> Option<bool>) -> Vec<(&'static str, Rewarded
 }
 
 fn step(
-    shape: &Shape,
+    shape: &StepShape,
     random: &mut SplitMix64,
     values_by_token: Option<bool>,
 ) -> RewardedStep<'static> {

@@ -7,12 +7,12 @@ use sha2::{Digest, Sha256};
 #[derive(Default)]
 pub(super) struct SeenIds {
     /// As many as a power of two, of which at most three of four are in use.
-    slots: Vec<Slot>,
+    slots: Vec<IdSlot>,
     used: usize,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct IdSlot {
     hash: [u64; 2],
     /// Line of the row, plus one; 0 in a slot that is not in use.
     mark: usize,
@@ -24,7 +24,7 @@ impl SeenIds {
         if self.used * 4 >= self.slots.len() * 3 {
             self.grow();
         }
-        let slot = Slot { hash: id_hash(source, id), mark: line + 1 };
+        let slot = IdSlot { hash: id_hash(source, id), mark: line + 1 };
         let at = self.find(slot.hash);
         let earlier = self.slots[at].mark.checked_sub(1);
         if earlier.is_none() {
@@ -46,7 +46,7 @@ impl SeenIds {
 
     fn grow(&mut self) {
         let size = (2 * self.slots.len()).max(64);
-        for slot in std::mem::replace(&mut self.slots, vec![Slot::default(); size]) {
+        for slot in std::mem::replace(&mut self.slots, vec![IdSlot::default(); size]) {
             if slot.mark != 0 {
                 let at = self.find(slot.hash);
                 self.slots[at] = slot;
@@ -83,6 +83,6 @@ mod tests {
         // Source and id are divided.
         assert_eq!(ids.insert("a1", "2", 7), None);
         assert_eq!(ids.insert("a", "12x", 7), None);
-        assert!(ids.slots.len() * size_of::<Slot>() <= 96 * ids.used, "{}", ids.slots.len());
+        assert!(ids.slots.len() * size_of::<IdSlot>() <= 96 * ids.used, "{}", ids.slots.len());
     }
 }

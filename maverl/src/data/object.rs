@@ -51,13 +51,13 @@ struct Distinct(Value);
 
 impl<'de> Deserialize<'de> for Distinct {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Values).map(Distinct)
+        deserializer.deserialize_any(DistinctVisitor).map(Distinct)
     }
 }
 
-struct Values;
+struct DistinctVisitor;
 
-impl<'de> Visitor<'de> for Values {
+impl<'de> Visitor<'de> for DistinctVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

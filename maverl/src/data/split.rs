@@ -29,7 +29,7 @@ pub type ChosenTasks = Result<PlacedTasks, DataError>;
 
 /// Tasks of a choice so far.
 #[derive(Default)]
-struct Chosen {
+struct TaskSelection {
     placed: PlacedTasks,
     /// Lowest level of a task of the split.
     lowest: Option<u64>,
@@ -44,7 +44,7 @@ pub(super) fn choose(
 ) -> Result<Vec<ChosenTasks>, DataError> {
     let mut ids = SeenIds::default();
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
-    let mut chosen: Vec<Chosen> = choices.iter().map(|_| Chosen::default()).collect();
+    let mut chosen: Vec<TaskSelection> = choices.iter().map(|_| TaskSelection::default()).collect();
     for row in rows {
         let (task, line, own) = divided(row?, config);
         check_row(&task, line, &mut ids, &config.data)?;
@@ -107,7 +107,7 @@ fn is_of(own: Option<&str>, split: &str) -> bool {
     split == ALL || own.is_none_or(|own| own == split)
 }
 
-impl Chosen {
+impl TaskSelection {
     /// Adds a task of the split, if it is not too hard and there is room.
     fn add_task(
         &mut self,

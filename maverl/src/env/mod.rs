@@ -99,6 +99,12 @@ pub trait Environment: Send + Sync + 'static {
         None
     }
 
+    /// Returns what a server keeps or answers in an episode, such as "`grpc` has the sessions". Recorded actions may have other
+    /// observations there, and branches of episodes are refused. `None` by default.
+    fn served(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns the names of the files, relative to `base`, that episodes depend on. A run whose files have changed is not resumed.
     fn sources(&self) -> Vec<String> {
         Vec::new()

@@ -51,7 +51,7 @@ pub fn paired_interval(differences: &[f64]) -> Interval {
 
 /// A compared system: its name and its outcome per task.
 #[derive(Debug, Clone, PartialEq)]
-pub struct System {
+pub struct ComparedSystem {
     /// Name in the table.
     pub name: String,
     /// Episodes per task.
@@ -73,7 +73,7 @@ struct TaskOutcome {
     read: f64,
 }
 
-impl System {
+impl ComparedSystem {
     /// Returns a system whose episodes count separately: the outcome of a task is the mean of its scored episodes.
     pub fn mean(name: impl Into<String>, samples: u32, episodes: &[Episode]) -> Self {
         Self::new(name.into(), samples, episodes, |scored| {
@@ -185,7 +185,7 @@ pub struct Side {
 
 impl Side {
     /// Returns the results of a system on some tasks, compared with no other; `None` without a task.
-    fn of(system: &System, keys: &[&(String, String)]) -> Option<Self> {
+    fn of(system: &ComparedSystem, keys: &[&(String, String)]) -> Option<Self> {
         let went: Vec<TaskOutcome> = keys.iter().map(|key| system.tasks[*key]).collect();
         let solved: Vec<f64> = went.iter().map(|went| went.solved).collect();
         let results: f64 = went.iter().map(|went| went.results).sum();
@@ -205,7 +205,7 @@ impl Side {
 
 impl Comparison {
     /// Compares the first system with the others; `None` if no task was scored for all of them.
-    pub fn of(split: impl Into<String>, entrants: &[System]) -> Option<Self> {
+    pub fn of(split: impl Into<String>, entrants: &[ComparedSystem]) -> Option<Self> {
         let (first, others) = entrants.split_first()?;
         let mut keys: Vec<_> = first.tasks.keys().collect();
         keys.retain(|key| others.iter().all(|entrant| entrant.tasks.contains_key(*key)));
@@ -361,8 +361,8 @@ mod tests {
         let rounded = [0.6 - 0.4, 0.2 - 0.0, 0.8 - 0.6];
         assert!(rounded[0] != rounded[1] && !paired_interval(&rounded).is_known());
         assert!(paired_interval(&[0.2, 0.2 + 1e-6]).is_known());
-        let one = System::mean("one", 1, &said("a", &[(Some("1"), true)]));
-        let other = System::mean("other", 1, &said("a", &[(Some("2"), false)]));
+        let one = ComparedSystem::mean("one", 1, &said("a", &[(Some("1"), true)]));
+        let other = ComparedSystem::mean("other", 1, &said("a", &[(Some("2"), false)]));
         let comparison = Comparison::of("test", &[one, other]).unwrap();
         assert!(comparison.table(200).contains("+1.000 (unknown)"), "{}", comparison.table(200));
         let text = serde_json::to_string(&comparison).unwrap();
@@ -406,13 +406,17 @@ mod tests {
         };
         let all = |samples| (0..10).flat_map(|i| task(i, samples)).collect::<Vec<_>>();
         let solved = |system| Comparison::of("test", &[system]).unwrap().sides[0].solved;
-        let twice = solved(System::mean("twice", 2, &all(2)));
-        assert_eq!(solved(System::mean("mostly unscored", 8, &all(8))), twice);
+        let twice = solved(ComparedSystem::mean("twice", 2, &all(2)));
+        assert_eq!(solved(ComparedSystem::mean("mostly unscored", 8, &all(8))), twice);
         // The result of a vote is one, whatever the number of votes.
         let votes = |n: usize| {
             let task =
                 |i: usize| said(&format!("t{i:02}"), &vec![(Some("1"), i.is_multiple_of(2)); n]);
-            solved(System::vote("vote", n as u32, &(0..10).flat_map(task).collect::<Vec<_>>()))
+            solved(ComparedSystem::vote(
+                "vote",
+                n as u32,
+                &(0..10).flat_map(task).collect::<Vec<_>>(),
+            ))
         };
         assert_eq!(votes(8), votes(1));
     }
@@ -421,7 +425,7 @@ mod tests {
     fn a_task_goes_as_its_episodes_in_the_mean() {
         let right = (Some("42"), true);
         let episodes = [said("a", &[right, (None, false)]), said("b", &[right, right])].concat();
-        let team = System::mean("team", 2, &episodes);
+        let team = ComparedSystem::mean("team", 2, &episodes);
         let comparison = Comparison::of("test", std::slice::from_ref(&team)).unwrap();
         let side = &comparison.sides[0];
         assert_eq!((side.solved.mean, side.score_mean, side.first_ahead), (0.75, 0.75, None));
@@ -439,7 +443,7 @@ mod tests {
             said("b", &[(Some("7"), false), (None, false), (Some("8"), true)]),
             said("c", &[(None, false), (None, false), (None, false)]),
         ];
-        let votes = System::vote("vote", 3, &episodes.concat());
+        let votes = ComparedSystem::vote("vote", 3, &episodes.concat());
         let comparison = Comparison::of("test", &[votes]).unwrap();
         let side = &comparison.sides[0];
         assert!((side.solved.mean - 1.0 / 3.0).abs() < 1e-12, "{side:?}");
@@ -452,9 +456,9 @@ mod tests {
         broken[0].outcome = Outcome::Unscored(Fault::new(FaultKind::Worker, "gone"));
         let both = [said("a", &[(Some("1"), true)]), said("b", &[(Some("1"), true)])].concat();
         let more = said("c", &[(Some("1"), true)]);
-        let team = System::mean("team", 1, &[&both[..], &more].concat());
+        let team = ComparedSystem::mean("team", 1, &[&both[..], &more].concat());
         let other = [said("a", &[(Some("2"), false)]), broken, more].concat();
-        let other = System::mean("other", 1, &other);
+        let other = ComparedSystem::mean("other", 1, &other);
         let comparison = Comparison::of("test", &[team.clone(), other]).unwrap();
         assert_eq!((comparison.tasks, comparison.left_out), (2, 1));
         assert_eq!(comparison.sides[1].first_ahead.unwrap().mean, 0.5);
@@ -462,14 +466,15 @@ mod tests {
         assert!(table.contains("team ahead by") && table.contains("1 tasks that"), "{table}");
         let text = serde_json::to_string(&comparison).unwrap();
         assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), comparison);
-        assert_eq!(Comparison::of("test", &[team, System::mean("none", 1, &[])]), None);
+        assert_eq!(Comparison::of("test", &[team, ComparedSystem::mean("none", 1, &[])]), None);
     }
 
     #[test]
     fn tokens_of_endpoints_are_said_to_be_missing() {
         let mut episodes = said("a", &[(Some("1"), true)]);
         episodes[0].turns[0].tokens = None;
-        let comparison = Comparison::of("test", &[System::mean("team", 1, &episodes)]).unwrap();
+        let comparison =
+            Comparison::of("test", &[ComparedSystem::mean("team", 1, &episodes)]).unwrap();
         assert_eq!(comparison.sides[0].uncounted_turns, 1);
         assert!(comparison.table(80).contains("1 turns of endpoints are not counted for the team"));
     }

@@ -20,6 +20,8 @@ pub struct EnvironmentEntry {
     pub check: fn(&Value) -> Result<(), String>,
     /// See [`Environment::unsuited`](crate::env::Environment::unsuited).
     pub unsuited: fn(&str) -> Option<&'static str>,
+    /// See [`Environment::served`](crate::env::Environment::served). `None` if the options are invalid.
+    pub served: fn(&Value) -> Option<&'static str>,
     /// Reads every task as the type that it declares, and validates them and the options: see
     /// [`Environment::validate`](crate::env::Environment::validate). Paths in options are relative to the directory.
     pub look: fn(&Value, &Path, &TaskList) -> Looked,
@@ -41,6 +43,7 @@ impl Entry {
             offers: E::OFFERS,
             check: |options| E::build(options).map(drop),
             unsuited: E::unsuited,
+            served: |options| E::build(options).ok()?.served(),
             look: |options, base, tasks| {
                 let environment = E::build(options).map_err(EnvError)?;
                 if E::READS_TASKS {

@@ -16,14 +16,14 @@ struct Permits {
     /// Number of free permits; 0 while episodes wait.
     free: usize,
     /// Waiting episodes by rank and number.
-    waiting: BTreeMap<(u64, u64), oneshot::Sender<Permit>>,
+    waiting: BTreeMap<(u64, u64), oneshot::Sender<EpisodePermit>>,
     /// Number of episodes that have waited.
     waited: u64,
 }
 
 /// Permit to play an episode, until it is dropped; empty after it was passed on.
 #[derive(Debug)]
-pub(super) struct Permit(Option<Arc<Admission>>);
+pub(super) struct EpisodePermit(Option<Arc<Admission>>);
 
 impl Admission {
     pub(super) fn new(permits: NonZeroUsize) -> Self {
@@ -36,13 +36,13 @@ impl Admission {
     }
 
     /// Waits for a permit. Dropping the future gives up the place in the queue.
-    pub(super) async fn acquire(self: Arc<Self>, rank: u64) -> Permit {
+    pub(super) async fn acquire(self: Arc<Self>, rank: u64) -> EpisodePermit {
         let granted = {
             let mut permits = self.permits();
             if permits.free > 0 {
                 permits.free -= 1;
                 drop(permits);
-                return Permit(Some(self));
+                return EpisodePermit(Some(self));
             }
             let (sender, granted) = oneshot::channel();
             permits.waited += 1;
@@ -63,7 +63,7 @@ impl Admission {
                 next
             };
             let Some((_, waiting)) = next else { return };
-            match waiting.send(Permit(Some(Arc::clone(&self)))) {
+            match waiting.send(EpisodePermit(Some(Arc::clone(&self)))) {
                 Ok(()) => return,
                 Err(mut permit) => permit.0 = None,
             }
@@ -71,7 +71,7 @@ impl Admission {
     }
 }
 
-impl Drop for Permit {
+impl Drop for EpisodePermit {
     fn drop(&mut self) {
         if let Some(admission) = self.0.take() {
             admission.release();

@@ -36,7 +36,7 @@ use crate::runtime::{
 use crate::train::error::TrainError;
 use crate::train::learner::batches::{Batches, Samples, StepAdvantages, StepPlan};
 use crate::train::learner::critic::ValuePredictions;
-use crate::train::learner::mixer::Mixer;
+use crate::train::learner::mixer::TeamMixer;
 use crate::train::learner::state::{AlgorithmState, VerifierRecord};
 use crate::train::ranks::{RankPeers, join_all};
 use crate::train::record::measure;
@@ -55,7 +55,7 @@ pub(super) struct Learner {
     /// State of the algorithm.
     pub(super) state: AlgorithmState,
     /// Mixer of the agents' values; none before its first use.
-    mixer: Option<Mixer>,
+    mixer: Option<TeamMixer>,
     /// State of a verifier beside its weights; none before its first evaluation.
     pub(super) verifier: Option<VerifierRecord>,
     /// Place where advantages are computed.

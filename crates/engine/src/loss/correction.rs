@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::surrogate::at_most;
+use super::token::at_most;
 use crate::settings::Settings;
 
 /// Correction of tokens whose log-prob differs between sampler and trainer.

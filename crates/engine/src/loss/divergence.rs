@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Term;
-use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
+use super::token::{LOG_RATIO_MAX, at_most, ratio};
 use crate::settings::Settings;
 
 /// Estimators of the KL divergence to the reference (Schulman, "Approximating KL divergence").

@@ -177,7 +177,7 @@ fn sum_preference(options: &PreferenceOptions, pair: &Pair) -> PreferenceLoss {
         }
         PairLoss::Hinge => {
             let grad = if d < 1.0 { -beta } else { 0.0 };
-            (1.0 - super::surrogate::at_most(d, 1.0), grad, (1.0, 1.0))
+            (1.0 - super::token::at_most(d, 1.0), grad, (1.0, 1.0))
         }
         PairLoss::Ipo => {
             let (own, other) = (chosen_tokens.max(1) as f64, rejected_tokens.max(1) as f64);

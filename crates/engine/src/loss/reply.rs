@@ -3,9 +3,24 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::surrogate::{LOG_RATIO_MAX, at_most, ratio};
-use super::{Clip, Clipped, LossUnit, PolicyToken, Ratio, Surrogate};
+use super::token::{LOG_RATIO_MAX, at_most, ratio};
+use super::{Clip, Clipped, LossUnit, PolicyToken, Surrogate};
 use crate::settings::Settings;
+
+/// Unit of the importance ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Ratio {
+    /// Each token.
+    #[default]
+    Token,
+    /// The whole reply: the geometric mean over its tokens (GSPO).
+    Sequence,
+    /// The whole reply: the product over its tokens (RLOO).
+    Product,
+    /// The whole reply, as with `Sequence`; each token has its own advantage and gradient (GSPO-token).
+    SequenceToken,
+}
 
 /// A reply, whose loss a [`Surrogate`](super::Surrogate) computes. All slices are `[T]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -241,6 +256,10 @@ impl Surrogate for GmpoOptions {
     fn needs_token_ratio(&self) -> bool {
         true
     }
+
+    fn averages_advantages(&self) -> bool {
+        true
+    }
 }
 
 /// The log-probability, weighted by a smooth function of the ratio of the reply (VESPO). arXiv:2602.10693
@@ -266,6 +285,10 @@ impl Surrogate for VespoOptions {
     }
 
     fn needs_token_ratio(&self) -> bool {
+        true
+    }
+
+    fn averages_advantages(&self) -> bool {
         true
     }
 }

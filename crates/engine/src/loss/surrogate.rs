@@ -2,19 +2,87 @@
 //!
 //! Derivatives are with respect to `log ρ`, which for a token's ratio is `∂/∂logp`.
 
-use super::{Clip, Clipped, Term};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// Bound of `log ρ`. Every clip cuts the gradient long before it; the bound keeps infinities out.
-pub(super) const LOG_RATIO_MAX: f64 = 20.0;
+use super::token::{at_most, ratio};
+use super::{
+    Clip, Clipped, DppoOptions, DroOptions, GmpoOptions, LossUnit, PolicyReply, PolicyToken,
+    ReinforceOptions, ReplyLoss, Surrogate, Term, VespoOptions,
+};
+use crate::settings::Settings;
 
-/// Returns `ρ`, bounded. NaN stays NaN and is reported with the loss.
-pub(super) fn ratio(log_ratio: f64) -> f64 {
-    libm::exp(at_most(log_ratio, LOG_RATIO_MAX))
+/// Surrogates of this crate, with their parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum BuiltinSurrogate {
+    /// [`clipped_surrogate`]: the clipped ratio (PPO).
+    Clip(ClipOptions),
+    /// [`cispo`]: the log-probability, weighted by the clipped ratio.
+    Cispo(CispoOptions),
+    /// [`sapo`]: a soft gate of the ratio.
+    Sapo(SapoOptions),
+    /// [`cpgd`]: the clipped log-ratio.
+    Cpgd(CpgdOptions),
+    /// [`gmpo`](super::gmpo): the geometric mean of clipped ratios.
+    Gmpo(GmpoOptions),
+    /// [`vespo`](super::vespo): the log-probability, weighted by a smooth function of the reply's ratio.
+    Vespo(VespoOptions),
+    /// [`dppo`](super::dppo): the log-probability, weighted by the ratio, within a distance of probabilities.
+    Dppo(DppoOptions),
+    /// [`dro`](super::dro): the log-probability, and a quadratic pull.
+    Dro(DroOptions),
+    /// [`reinforce`](super::reinforce): the log-probability.
+    Reinforce(ReinforceOptions),
 }
 
-/// The smaller of both; what is not a number stays so, unlike in [`f64::min`].
-pub(super) fn at_most(x: f64, bound: f64) -> f64 {
-    if x > bound { bound } else { x }
+impl Default for BuiltinSurrogate {
+    fn default() -> Self {
+        Self::Clip(ClipOptions::default())
+    }
+}
+
+impl BuiltinSurrogate {
+    /// Returns the surrogate itself.
+    fn surrogate(&self) -> &dyn Surrogate {
+        match self {
+            Self::Clip(options) => options,
+            Self::Cispo(options) => options,
+            Self::Sapo(options) => options,
+            Self::Cpgd(options) => options,
+            Self::Gmpo(options) => options,
+            Self::Vespo(options) => options,
+            Self::Dppo(options) => options,
+            Self::Dro(options) => options,
+            Self::Reinforce(options) => options,
+        }
+    }
+}
+
+impl Surrogate for BuiltinSurrogate {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        self.surrogate().loss(token)
+    }
+
+    fn reply(&self, reply: &PolicyReply<'_>, slopes: &mut [f64]) -> ReplyLoss {
+        self.surrogate().reply(reply, slopes)
+    }
+
+    fn unit(&self) -> LossUnit {
+        self.surrogate().unit()
+    }
+
+    fn ratio_bounds(&self) -> Option<[f64; 2]> {
+        self.surrogate().ratio_bounds()
+    }
+
+    fn needs_token_ratio(&self) -> bool {
+        self.surrogate().needs_token_ratio()
+    }
+
+    fn averages_advantages(&self) -> bool {
+        self.surrogate().averages_advantages()
+    }
 }
 
 /// Computes the clipped surrogate with a dual bound.
@@ -104,4 +172,92 @@ pub fn cpgd(log_ratio: f64, advantage: f64, (low, high): (f64, f64)) -> Clipped 
     } else {
         Clipped::free(-advantage * log_ratio, -advantage)
     }
+}
+
+/// The clipped ratio (PPO). arXiv:1707.06347, eq. 7; arXiv:1912.09729, eq. 8
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct ClipOptions {
+    /// Lower clip: the ratio is at least 1 minus this number.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
+    /// Dual clip: upper bound of the ratio for tokens with a negative advantage; above 1.
+    #[setting(default = 3.0, range = above(1.0)..)]
+    pub clip_dual: f64,
+}
+
+impl Surrogate for ClipOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        let bounds = (single(self.clip_low), single(self.clip_high), single(self.clip_dual));
+        clipped_surrogate(token.log_ratio, token.advantage, bounds)
+    }
+
+    fn ratio_bounds(&self) -> Option<[f64; 2]> {
+        Some([1.0 - self.clip_low, 1.0 + self.clip_high])
+    }
+}
+
+/// The log-probability, weighted by the clipped ratio (CISPO). arXiv:2506.13585
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct CispoOptions {
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 4.0, range = above(0.0)..)]
+    pub clip_high: f64,
+}
+
+impl Surrogate for CispoOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        cispo(token.logp, token.log_ratio, token.advantage, single(self.clip_high))
+    }
+
+    fn needs_token_ratio(&self) -> bool {
+        true
+    }
+}
+
+/// A soft gate of the ratio (SAPO). arXiv:2511.20347
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct SapoOptions {
+    /// Steepness of the gate for positive and negative advantages.
+    #[setting(default = (1.0, 1.05), range = above(0.0)..)]
+    pub gate: (f64, f64),
+}
+
+impl Surrogate for SapoOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        sapo(token.log_ratio, token.advantage, self.gate)
+    }
+}
+
+/// The clipped log-ratio (CPGD). arXiv:2505.12504
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
+#[serde(default, deny_unknown_fields)]
+#[settings(level = "agent", crate = crate)]
+pub struct CpgdOptions {
+    /// Lower clip: the ratio is at least 1 minus this number.
+    #[setting(default = 0.2, range = above(0.0)..=1.0)]
+    pub clip_low: f64,
+    /// Upper clip: the ratio is at most 1 plus this number.
+    #[setting(default = 0.2, range = above(0.0)..)]
+    pub clip_high: f64,
+}
+
+impl Surrogate for CpgdOptions {
+    fn loss(&self, token: &PolicyToken) -> Clipped {
+        let bounds = (single(self.clip_low), single(self.clip_high));
+        cpgd(token.log_ratio, token.advantage, bounds)
+    }
+}
+
+/// Rounds a bound of the ratio to single precision, in which recorded losses have it.
+fn single(bound: f64) -> f64 {
+    f64::from(bound as f32)
 }

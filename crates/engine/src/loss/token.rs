@@ -35,6 +35,11 @@ pub trait Surrogate: Send + Sync + 'static {
     fn needs_token_ratio(&self) -> bool {
         false
     }
+
+    /// Returns true if the loss of a reply takes the mean of its tokens' advantages. `check` warns where tokens have their own.
+    fn averages_advantages(&self) -> bool {
+        false
+    }
 }
 
 /// Unit that an aggregation counts.
@@ -104,4 +109,17 @@ impl Clipped {
     pub const fn cut_at(value: f64, clip: Clip) -> Self {
         Self { term: Term::constant(value), clip: Some(clip) }
     }
+}
+
+/// Bound of `log ρ`. Every clip cuts the gradient long before it; the bound keeps infinities out.
+pub(super) const LOG_RATIO_MAX: f64 = 20.0;
+
+/// Returns `ρ`, bounded. NaN stays NaN and is reported with the loss.
+pub(super) fn ratio(log_ratio: f64) -> f64 {
+    libm::exp(at_most(log_ratio, LOG_RATIO_MAX))
+}
+
+/// The smaller of both; what is not a number stays so, unlike in [`f64::min`].
+pub(super) fn at_most(x: f64, bound: f64) -> f64 {
+    if x > bound { bound } else { x }
 }

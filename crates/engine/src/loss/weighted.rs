@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::surrogate::{at_most, ratio};
+use super::token::{at_most, ratio};
 use super::{Clip, Clipped, PolicyToken, Surrogate};
 use crate::settings::Settings;
 

@@ -27,7 +27,7 @@ use crate::net::experts::{BalanceTerm, PackedRoutes, SavedExperts};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora, OutputHead};
 use crate::net::norm::Norm;
-use crate::net::ops::{Cpu, DrawnIds, NewTokens, Ops};
+use crate::net::ops::{Cpu, NewTokens, Ops};
 use crate::net::pool::Pool;
 use crate::net::rows::Rows;
 use crate::net::values::Param;
@@ -45,8 +45,6 @@ pub enum Context<'a, O: Ops = Cpu> {
     Routed(Packing<'a>, &'a PackedRoutes),
     /// New tokens of each segment, in order, on top of its blocks. Their keys and values are written to the blocks.
     Cached(&'a mut O::Kv, &'a [Segment<'a>]),
-    /// New tokens as above, some of which the device has sampled and the host may not have read.
-    Drawn(&'a mut O::Kv, &'a [Segment<'a>], DrawnIds<'a, O>),
 }
 
 /// A decoder over given weights, on a device.
@@ -234,18 +232,18 @@ impl<O: Ops> Decoder<O> {
         context: Context<'_, O>,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
-        self.check(ids, positions)?;
-        let (kv, segments, drawn) = match context {
+        match context {
             Context::Packed(packing) => {
-                return self.decode_packed(Rows { ids, positions, packing }, None, pool);
+                self.decode_packed(Rows { ids, positions, packing }, None, pool)
             }
             Context::Routed(packing, routes) => {
-                return self.decode_packed(Rows { ids, positions, packing }, Some(routes), pool);
+                self.decode_packed(Rows { ids, positions, packing }, Some(routes), pool)
             }
-            Context::Cached(kv, segments) => (kv, segments, None),
-            Context::Drawn(kv, segments, drawn) => (kv, segments, Some(drawn)),
-        };
-        self.decode_cached(NewTokens { ids, positions, segments, drawn }, kv, pool)
+            Context::Cached(kv, segments) => {
+                let tokens = NewTokens { ids, positions, segments, drawn: None };
+                self.decode_cached(tokens, kv, pool)
+            }
+        }
     }
 
     fn decode_packed(
@@ -254,6 +252,7 @@ impl<O: Ops> Decoder<O> {
         routes: Option<&PackedRoutes>,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
+        self.check(rows.ids, rows.positions)?;
         let at = self.ops.place(rows)?;
         let mut x = self.embed(&at, pool)?;
         for index in 0..self.layers.len() {

@@ -10,6 +10,7 @@ pub mod candle;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod device;
+mod linear;
 mod parts;
 mod recurrent;
 
@@ -21,6 +22,7 @@ pub use arguments::{DrawnIds, FROM_HOST, HeadTurn, NewTokens, Targets};
 pub use backend::{Backend, KvCache, TokenChoice};
 pub use cpu::Placed;
 pub(super) use cpu::project;
+pub use linear::LinearOps;
 pub use parts::PartOps;
 pub use recurrent::{DeltaInputs, DeltaWeights, RecurrentOps};
 
@@ -142,72 +144,6 @@ pub trait Ops: RecurrentOps {
         sums: &mut Gradients<'_, Self>,
         pool: &mut Pool<Self>,
     ) -> Done<Self::Stream>;
-
-    /// Computes a linear map `[N, O]` of `x [N, I]`, with its bias and its adapter.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn linear(&self, x: &Self::Act, map: &Linear<Self>, pool: &mut Pool<Self>) -> Done<Self::Act>;
-
-    /// Computes [`Ops::linear`] of several maps of one input.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn linears<const N: usize>(
-        &self,
-        x: &Self::Act,
-        maps: [&Linear<Self>; N],
-        pool: &mut Pool<Self>,
-    ) -> Done<[Self::Act; N]> {
-        let mut ys = [(); N].map(|()| Self::Act::default());
-        for (y, map) in ys.iter_mut().zip(maps) {
-            *y = self.linear(x, map, pool)?;
-        }
-        Ok(ys)
-    }
-
-    /// Computes the sum of `onto [N, O]` and a linear map of `x [N, I]`.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn linear_onto(
-        &self,
-        onto: &Self::Stream,
-        x: &Self::Act,
-        map: &Linear<Self>,
-        pool: &mut Pool<Self>,
-    ) -> Done<Self::Stream>;
-
-    /// Computes the gradient `[N, I]` of [`Ops::linear`] by its input, summed over maps of the same input, each with
-    /// the gradient of its result.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn linear_back(
-        &self,
-        x: &Self::Act,
-        maps: &[(&Linear<Self>, &Self::Act)],
-        sums: &mut Gradients<'_, Self>,
-        pool: &mut Pool<Self>,
-    ) -> Done<Self::Act>;
-
-    /// Computes the gradient `[N, I]` of [`Ops::linear_onto`] by `x`.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    fn linear_onto_back(
-        &self,
-        x: &Self::Act,
-        map: &Linear<Self>,
-        dy: &Self::Stream,
-        sums: &mut Gradients<'_, Self>,
-        pool: &mut Pool<Self>,
-    ) -> Done<Self::Act>;
 
     /// Normalizes each head of `x`, or all of them, if there is a norm, and rotates each by its position, if positions have
     /// an effect. With a norm, also returns its input.

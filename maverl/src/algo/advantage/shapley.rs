@@ -24,7 +24,7 @@ use crate::plan::Plan;
 use crate::trajectory::{Episode, RewardOf, Seat};
 
 /// Rewards of the team by task, index of the played episode, number, and absent seats.
-type Values<'e> = BTreeMap<(TaskKey, u32, u32, Vec<&'e Seat>), f64>;
+type CoalitionRewards<'e> = BTreeMap<(TaskKey, u32, u32, Vec<&'e Seat>), f64>;
 
 /// Gives each sample the baseline that leaves the Shapley value of its seat: `reward − baseline = A`. There are `permutations`
 /// random orders of more than four seats.
@@ -59,8 +59,8 @@ fn team_reward(episode: &Episode) -> Option<f64> {
 }
 
 /// Collects the values of the coalitions of a step from its branches.
-fn coalition_values(episodes: &[Episode]) -> Values<'_> {
-    let mut values = Values::new();
+fn coalition_values(episodes: &[Episode]) -> CoalitionRewards<'_> {
+    let mut values = CoalitionRewards::new();
     for episode in episodes {
         let (Some(point), Some(reward)) = (&episode.branch, team_reward(episode)) else { continue };
         let mut absent: Vec<&Seat> = point.drawn.iter().map(|(seat, _)| seat).collect();
@@ -75,7 +75,7 @@ struct Game<'a> {
     task: &'a TaskKey,
     played: &'a Episode,
     seats: &'a [Seat],
-    values: &'a Values<'a>,
+    values: &'a CoalitionRewards<'a>,
 }
 
 impl Game<'_> {

@@ -8,14 +8,14 @@ use crate::plan::Plan;
 use crate::trajectory::{Episode, Seat, TurnPath};
 
 /// A turn: the index of its episode in the step, and its own in the episode.
-type Place = (usize, usize);
+type TurnIndex = (usize, usize);
 /// A prompt in the plays of an episode: its task, the index of the episode, the turn, the seat and the tokens.
 type PromptKey<'e> = (TaskKey, u32, &'e TurnPath, &'e Seat, &'e [u32]);
 
 /// Replies to the prompts of played episodes and of their branches with drawn seats: by the seed of the reply, the turns that have
 /// it.
 pub(in crate::algo) struct PromptReplies<'e> {
-    by_prompt: BTreeMap<PromptKey<'e>, BTreeMap<u64, Vec<Place>>>,
+    by_prompt: BTreeMap<PromptKey<'e>, BTreeMap<u64, Vec<TurnIndex>>>,
 }
 
 impl<'e> PromptReplies<'e> {
@@ -24,7 +24,7 @@ impl<'e> PromptReplies<'e> {
         let mut order: Vec<usize> = (0..episodes.len()).collect();
         order.sort_by_key(|&at| (episodes[at].branch.is_some(), episodes[at].index, at));
         let mut seen = BTreeSet::new();
-        let mut by_prompt: BTreeMap<_, BTreeMap<u64, Vec<Place>>> = BTreeMap::new();
+        let mut by_prompt: BTreeMap<_, BTreeMap<u64, Vec<TurnIndex>>> = BTreeMap::new();
         for at in order {
             let episode = &episodes[at];
             // A task that was drawn twice in a step has equal episodes.
@@ -42,14 +42,14 @@ impl<'e> PromptReplies<'e> {
     }
 
     /// Returns the turns with the reply of a turn; `None` if its prompt has no other reply.
-    pub(in crate::algo) fn plays(&self, episode: &'e Episode, turn: usize) -> Option<&[Place]> {
+    pub(in crate::algo) fn plays(&self, episode: &'e Episode, turn: usize) -> Option<&[TurnIndex]> {
         let (key, seed) = prompt_key(episode, turn)?;
         let replies = self.by_prompt.get(&key).filter(|replies| replies.len() > 1)?;
         replies.get(&seed).map(Vec::as_slice)
     }
 
     /// Returns the first turn with each reply, of prompts with several replies.
-    fn rows(&self) -> BTreeSet<Place> {
+    fn rows(&self) -> BTreeSet<TurnIndex> {
         let several = self.by_prompt.values().filter(|replies| replies.len() > 1);
         let first = several.flat_map(BTreeMap::values).filter_map(|plays| plays.first());
         first.copied().collect()
@@ -70,7 +70,7 @@ fn prompt_key(episode: &Episode, turn: usize) -> Option<(PromptKey<'_>, u64)> {
 /// - At a turn with branches, the first play of each other reply.
 /// - If the best reply goes on, also the turn of a branch that has branches itself.
 /// - If all replies go on, the first play of each reply to a prompt with several replies.
-pub(in crate::algo) fn branch_rows(plan: &Plan, episodes: &[Episode]) -> BTreeSet<Place> {
+pub(in crate::algo) fn branch_rows(plan: &Plan, episodes: &[Episode]) -> BTreeSet<TurnIndex> {
     if plan.algorithm.advantage.branches() != Some(BranchUse::Rows) {
         return BTreeSet::new();
     }

@@ -1,5 +1,7 @@
 //! Branches of episodes, and what excludes them.
 
+use serde_json::Value;
+
 use crate::check::team::drawn::check_drawn;
 use crate::config::source::{Problems, did_you_mean, list, path};
 use crate::config::{
@@ -9,10 +11,9 @@ use crate::config::{
 use crate::plan::{
     AlgorithmPlan, InfluencePlan, RewardPlan, RewardSource, SeatPlan, TeacherPlan, TeacherSource,
 };
+use crate::registry::Registry;
 use crate::trajectory::Seat;
 
-/// Environments whose sessions a server holds: the same actions need not have the same observations.
-const SERVED: [&str; 2] = ["grpc", "openenv"];
 /// Prefix of orchestras that are programs, which have the control flow.
 const PROGRAM: &str = "program/";
 
@@ -22,6 +23,7 @@ type Reason = (bool, &'static [&'static str], &'static str, &'static str);
 /// Reports branches that nothing compares, or that cannot be played or compared.
 pub(crate) fn check_branches(
     config: &Config,
+    registry: &Registry,
     algorithm: &AlgorithmPlan,
     (seats, rewards, teachers): (&[SeatPlan], &[RewardPlan], &[TeacherPlan]),
     problems: &mut Problems<'_>,
@@ -40,7 +42,7 @@ pub(crate) fn check_branches(
     };
     named_seats(config, seats, problems);
     check_drawn(config, purpose, seats, problems);
-    team(config, problems);
+    team(config, registry, problems);
     for reasons in [rewards_differ(algorithm, seats), parts_differ(rewards, teachers)] {
         for (_, at, found, help) in reasons.into_iter().filter(|(holds, ..)| *holds) {
             let message = format!("`algorithm.advantage` compares branches; {found}");
@@ -194,7 +196,7 @@ fn untrained(name: &str, seats: &[SeatPlan]) -> Option<(String, Option<String>)>
 }
 
 /// Reports a team or an environment that cannot play recorded turns again.
-fn team(config: &Config, problems: &mut Problems<'_>) {
+fn team(config: &Config, registry: &Registry, problems: &mut Problems<'_>) {
     if config.orchestra.name.as_deref().is_some_and(|name| name.starts_with(PROGRAM)) {
         let message = "`algorithm.advantage` compares branches, and a program plays the episodes";
         let help = "a program has the control flow, so it cannot begin with recorded turns: declare the team as an orchestra, or \
@@ -207,7 +209,7 @@ fn team(config: &Config, problems: &mut Problems<'_>) {
     let mixed =
         mixed.map(|(name, it)| (path(["task", "mixture", name, "environment"]), &it.environment));
     for (at, environment) in own.into_iter().chain(others).chain(mixed) {
-        if let Some(found) = served(environment) {
+        if let Some(found) = served(environment, registry) {
             let message =
                 format!("`algorithm.advantage` compares branches, and {found} of a server");
             let help = "recorded actions are executed again, and a server need not answer them as before: use another \
@@ -218,11 +220,7 @@ fn team(config: &Config, problems: &mut Problems<'_>) {
 }
 
 /// Returns the part of an environment that a server answers.
-fn served(environment: &Named) -> Option<String> {
-    let name = environment.name.as_deref()?;
-    let tools = environment.options.get("mcp").and_then(|servers| servers.as_object());
-    if name == "tools" && tools.is_some_and(|servers| !servers.is_empty()) {
-        return Some("`mcp` has tools".to_owned());
-    }
-    SERVED.contains(&name).then(|| format!("`{name}` has the sessions"))
+fn served(environment: &Named, registry: &Registry) -> Option<&'static str> {
+    let entry = registry.environments.get(environment.name.as_deref()?)?;
+    (entry.served)(&Value::Object(environment.options.clone()))
 }

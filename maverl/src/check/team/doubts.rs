@@ -2,9 +2,7 @@
 
 use super::idle::idle_keys;
 use super::staleness::staleness_doubts;
-use crate::config::{
-    AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, Selection, SurrogatePlan,
-};
+use crate::config::{AdvantagePlan, Config, Granularity, GroupPlan, KlIn, Preset, Selection};
 use crate::plan::{AlgorithmPlan, LossPlan, OptimOptions, PolicyPlan, SeatPlan};
 use crate::settings::Tagged;
 
@@ -56,10 +54,8 @@ fn average_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String
         return None;
     }
     let mut trained = seats.iter().filter(|seat| seat.trained);
-    let averages = |surrogate: &SurrogatePlan| {
-        matches!(surrogate, SurrogatePlan::Gmpo(_) | SurrogatePlan::Vespo(_))
-    };
-    let surrogate = &trained.find(|seat| averages(&seat.loss.surrogate))?.loss.surrogate;
+    let averages = |seat: &&SeatPlan| seat.loss.surrogate.surrogate().averages_advantages();
+    let surrogate = &trained.find(averages)?.loss.surrogate;
     Some(format!(
         "the surrogate {:?} takes the mean advantage of a reply, and `algorithm.advantage` has one for each token",
         surrogate.kind()

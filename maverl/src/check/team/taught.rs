@@ -8,8 +8,8 @@ use crate::check::choice::setting_path;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, list, path, path_within, suggestion};
 use crate::config::{
-    AgentConfig, Config, DistillPlan, HintPlace, OnRewardError, Ratio, SurrogatePlan,
-    TeacherChoice, TeacherConfig, TeacherPolicy,
+    AgentConfig, Config, DistillPlan, HintPlace, OnRewardError, Ratio, TeacherChoice,
+    TeacherConfig, TeacherPolicy,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan, TeacherPlan, TeacherSource};
 use crate::settings::Tagged;
@@ -249,7 +249,7 @@ fn idle_keys_of(name: &str, teacher: &TeacherConfig) -> Vec<String> {
 fn mean_doubt(seat: &SeatPlan) -> Option<String> {
     let loss = &seat.loss;
     let reply = matches!(loss.ratio, Ratio::Sequence | Ratio::Product);
-    let averages = matches!(loss.surrogate, SurrogatePlan::Gmpo(_) | SurrogatePlan::Vespo(_));
+    let averages = loss.surrogate.surrogate().averages_advantages();
     (reply || averages).then(|| {
         format!(
             "`{}` has a teacher, which has an advantage for each token, and the ratio of its loss is that of the reply \

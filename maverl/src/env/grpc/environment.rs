@@ -95,6 +95,10 @@ impl Environment for GrpcEnvironment {
         Ok(())
     }
 
+    fn served(&self) -> Option<&'static str> {
+        Some("`grpc` has the sessions")
+    }
+
     fn actions(&self) -> Option<Vec<String>> {
         self.actions.clone()
     }

@@ -204,6 +204,10 @@ impl Environment for OpenEnv {
         Ok(())
     }
 
+    fn served(&self) -> Option<&'static str> {
+        Some("`openenv` has the sessions")
+    }
+
     fn actions(&self) -> Option<Vec<String>> {
         self.server.as_ref()?.actions.clone()
     }

@@ -193,9 +193,9 @@ impl PythonSessions {
             } else {
                 lost = true;
                 match self.ask(session.worker, request).await? {
-                    Asked::Answer(answer) => return Ok(answer),
-                    Asked::Lost => None,
-                    Asked::Ended(reason) => Some(reason),
+                    RequestResult::Answer(answer) => return Ok(answer),
+                    RequestResult::Lost => None,
+                    RequestResult::Ended(reason) => Some(reason),
                 }
             };
             // Also a process that ends while the session is played again counts.
@@ -220,10 +220,10 @@ impl PythonSessions {
         }
         for request in again {
             match self.ask(session.worker, &request).await? {
-                Asked::Answer(_) => {}
+                RequestResult::Answer(_) => {}
                 // Another session has ended the process: the next request finds that it is lost.
-                Asked::Lost => return Ok(None),
-                Asked::Ended(reason) => return Ok(Some(reason)),
+                RequestResult::Lost => return Ok(None),
+                RequestResult::Ended(reason) => return Ok(Some(reason)),
             }
         }
         Ok(None)
@@ -264,22 +264,22 @@ impl PythonSessions {
         Err(EnvError(reason))
     }
 
-    async fn ask(&self, worker: usize, request: &Value) -> Result<Asked, EnvError> {
+    async fn ask(&self, worker: usize, request: &Value) -> Result<RequestResult, EnvError> {
         let pool = &self.workers[worker].pool;
         match pool.score(request.clone()).await {
-            Ok(answer) if answer["lost"] == true => Ok(Asked::Lost),
+            Ok(answer) if answer["lost"] == true => Ok(RequestResult::Lost),
             Ok(answer) => match answer["failed"].as_str() {
                 Some(failed) => Err(EnvError(pool.located(failed))),
-                None => Ok(Asked::Answer(answer)),
+                None => Ok(RequestResult::Answer(answer)),
             },
             Err(reason) if pool.is_broken() => Err(EnvError(reason)),
-            Err(reason) => Ok(Asked::Ended(reason)),
+            Err(reason) => Ok(RequestResult::Ended(reason)),
         }
     }
 }
 
 /// Result of a request.
-enum Asked {
+enum RequestResult {
     Answer(Value),
     /// The process does not have the session.
     Lost,

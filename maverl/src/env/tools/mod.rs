@@ -90,6 +90,10 @@ impl Environment for ToolsEnvironment {
         self.validate_all(base, tasks)
     }
 
+    fn served(&self) -> Option<&'static str> {
+        (!self.mcp.is_empty()).then_some("`mcp` has tools")
+    }
+
     fn start(&mut self, base: &Path) -> Result<(), EnvError> {
         self.tool_set = self.make_tools(base)?;
         Ok(())

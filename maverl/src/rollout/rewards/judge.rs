@@ -227,12 +227,12 @@ impl JudgeReward {
         items: &[Option<ScoredItem>],
         one: usize,
         other: usize,
-    ) -> Result<Compared, String> {
+    ) -> Result<PairOutcome, String> {
         let (Some(first), Some(second)) = (&items[one], &items[other]) else {
             return Err("an answer is missing".to_owned());
         };
         if first.completion == second.completion {
-            return Ok(Compared { value: 0.5, tie: true, contradiction: false });
+            return Ok(PairOutcome { value: 0.5, tie: true, contradiction: false });
         }
         if self.config.orders == JudgeOrders::One {
             let swapped = first_order(first, second);
@@ -242,14 +242,14 @@ impl JudgeReward {
                 self.better(first, second).await?
             };
             let value = verdict.value(swapped);
-            return Ok(Compared { value, tie: verdict == Better::Tie, contradiction: false });
+            return Ok(PairOutcome { value, tie: verdict == Better::Tie, contradiction: false });
         }
         let (forward, backward) =
             futures::try_join!(self.better(first, second), self.better(second, first))?;
         let [there, back] = [forward.value(false), backward.value(true)];
         let agree = there.total_cmp(&back).is_eq();
         let value = if agree { there } else { 0.5 };
-        Ok(Compared { value, tie: agree && forward == Better::Tie, contradiction: !agree })
+        Ok(PairOutcome { value, tie: agree && forward == Better::Tie, contradiction: !agree })
     }
 
     /// Asks which of two answers is better.
@@ -270,7 +270,7 @@ fn first_order(first: &ScoredItem, second: &ScoredItem) -> bool {
 }
 
 /// Result of a pair: 1 if the first answer is better, 0 if the second is, 1/2 otherwise.
-struct Compared {
+struct PairOutcome {
     value: f64,
     tie: bool,
     contradiction: bool,
@@ -290,9 +290,9 @@ struct PairTally {
 }
 
 impl PairTally {
-    fn add(&mut self, result: &Result<Compared, String>, second: bool) {
+    fn add(&mut self, result: &Result<PairOutcome, String>, second: bool) {
         match result {
-            Ok(Compared { value, tie, contradiction }) => {
+            Ok(PairOutcome { value, tie, contradiction }) => {
                 self.sum += if second { 1.0 - value } else { *value };
                 self.compared += 1;
                 self.ties += u64::from(*tie);

@@ -26,13 +26,13 @@ const WHOLE: &str = ".jsonl.zst";
 pub struct RolloutWriter {
     path: PathBuf,
     growing: PathBuf,
-    content: Content,
+    content: EpisodesContent,
     /// Place of each episode in the file.
     places: Vec<EpisodePosition>,
     logs: ProgramLogs,
 }
 
-enum Content {
+enum EpisodesContent {
     /// Episodes are appended.
     Growing(Box<Growing>),
     /// All episodes are in the growing file.
@@ -105,7 +105,7 @@ impl RolloutWriter {
     pub fn create(path: &Path) -> Result<Self, RunDirError> {
         let growing = growing(path);
         let content = Growing::create(&growing).at("make", &growing)?;
-        let content = Content::Growing(Box::new(content));
+        let content = EpisodesContent::Growing(Box::new(content));
         let logs = ProgramLogs::beside_rollouts(path)?;
         Ok(Self { path: path.to_owned(), growing, content, places: Vec::new(), logs })
     }
@@ -113,7 +113,7 @@ impl RolloutWriter {
     /// Creates a writer that writes nothing, for ranks other than the one that writes the run.
     pub fn discarding() -> Self {
         let (path, places, logs) = (PathBuf::new(), Vec::new(), ProgramLogs::beside_nothing());
-        Self { growing: path.clone(), path, content: Content::Discarded, places, logs }
+        Self { growing: path.clone(), path, content: EpisodesContent::Discarded, places, logs }
     }
 
     /// Appends an episode. It can be read when this returns.
@@ -127,9 +127,9 @@ impl RolloutWriter {
     /// If the file was finished or replaced.
     pub fn append(&mut self, episode: &Episode) -> Result<(), RunDirError> {
         let out = match &mut self.content {
-            Content::Growing(out) => out,
-            Content::Discarded => return Ok(()),
-            Content::Whole(_) | Content::Finished(_) => {
+            EpisodesContent::Growing(out) => out,
+            EpisodesContent::Discarded => return Ok(()),
+            EpisodesContent::Whole(_) | EpisodesContent::Finished(_) => {
                 panic!("no episode is appended to a complete file")
             }
         };
@@ -143,12 +143,12 @@ impl RolloutWriter {
     ///
     /// If the disk fails.
     pub fn replace(&mut self, episodes: &[Episode]) -> Result<(), RunDirError> {
-        if matches!(self.content, Content::Discarded) {
+        if matches!(self.content, EpisodesContent::Discarded) {
             return Ok(());
         }
         let (bytes, places) = encode(&self.growing, episodes)?;
         write_atomic(&self.growing, &bytes)?;
-        (self.content, self.places) = (Content::Whole(FileHash::of(&bytes)), places);
+        (self.content, self.places) = (EpisodesContent::Whole(FileHash::of(&bytes)), places);
         Ok(())
     }
 
@@ -160,10 +160,10 @@ impl RolloutWriter {
     /// If the disk fails.
     pub fn finish(&mut self) -> Result<FileHash, RunDirError> {
         let hash = match &mut self.content {
-            Content::Finished(hash) => return Ok(hash.clone()),
-            Content::Discarded => return Ok(FileHash::of(&[])),
-            Content::Whole(hash) => hash.clone(),
-            Content::Growing(out) => {
+            EpisodesContent::Finished(hash) => return Ok(hash.clone()),
+            EpisodesContent::Discarded => return Ok(FileHash::of(&[])),
+            EpisodesContent::Whole(hash) => hash.clone(),
+            EpisodesContent::Growing(out) => {
                 out.end_frame().at("append to", &self.growing)?;
                 out.file.sync_all().at("sync", &self.growing)?;
                 FileHash { sha256: hex(&out.sha.clone().finalize()), bytes: out.bytes }
@@ -171,7 +171,7 @@ impl RolloutWriter {
         };
         fs::rename(&self.growing, &self.path).at("write", &self.path)?;
         sync_dir(parent(&self.path))?;
-        self.content = Content::Finished(hash.clone());
+        self.content = EpisodesContent::Finished(hash.clone());
         Ok(hash)
     }
 

@@ -9,7 +9,7 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::run_dir::disk::{entries, name, read_json, write_json};
 use crate::run_dir::error::At;
 use crate::run_dir::{RunDirError, read_rollouts, write_rollouts};
-use crate::train::step::players::collect::Collected;
+use crate::train::step::players::collect::PlayedEpisodes;
 
 /// Directory of the batches in a checkpoint.
 const PENDING: &str = "pending";
@@ -20,7 +20,7 @@ pub(crate) struct PlayedBatch {
     /// Number of steps that their weights had learned.
     pub(crate) version: u64,
     /// Episodes; those of a checkpoint have no times.
-    pub(crate) played: Collected,
+    pub(crate) played: PlayedEpisodes,
 }
 
 /// Data of a batch beside the record of its episodes.
@@ -63,7 +63,7 @@ pub(super) fn read_batches(
         for (episode, log) in episodes.iter_mut().zip(logs) {
             episode.log = log;
         }
-        let played = Collected { episodes, ..Collected::default() };
+        let played = PlayedEpisodes { episodes, ..PlayedEpisodes::default() };
         batches.insert(step, PlayedBatch { version, played });
     }
     Ok(batches)

@@ -32,7 +32,7 @@ const MIXER: u64 = 0x006d_6978_6572;
 
 /// The mixer of a team, and its optimizer state.
 #[derive(Debug)]
-pub(crate) struct Mixer {
+pub(crate) struct TeamMixer {
     mixing: Mixing,
     moments: [Vec<f32>; 2],
     step: u64,
@@ -49,7 +49,7 @@ struct MixerTurns<'a> {
     states: BTreeMap<usize, Vec<f64>>,
 }
 
-impl Mixer {
+impl TeamMixer {
     /// Returns the initial mixer of a plan, over a state of `state` numbers.
     fn new(plan: &Plan, mixer: &MixerPlan, state: usize) -> Self {
         let seats = plan.seats.iter().filter(|seat| seat.trained).count();
@@ -92,7 +92,7 @@ impl Mixer {
         one_file(file, &entries)
     }
 
-    /// Reads a mixer from a file that [`Mixer::save`] wrote; `None` if there is no file.
+    /// Reads a mixer from a file that [`TeamMixer::save`] wrote; `None` if there is no file.
     pub(crate) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
         let Some(mixed) = plan.mixer_plan().filter(|_| file.is_file()) else { return Ok(None) };
         let saved = Shards::open_file(file)?;
@@ -119,7 +119,7 @@ impl Mixer {
 pub(crate) async fn learn(
     at: &StepPlan<'_>,
     policies: &[Policy],
-    mixer: &mut Option<Mixer>,
+    mixer: &mut Option<TeamMixer>,
     (mixed, samples): (&MixerPlan, &[Sample]),
     predicted: &ValuePredictions,
 ) -> Result<(Vec<Vec<f64>>, Metrics), TrainError> {
@@ -127,7 +127,7 @@ pub(crate) async fn learn(
     let turns = MixerTurns::of(plan, policies, samples, predicted).await?;
     let first = turns.mixed_turns(&predicted.values);
     let size = first.first().map_or(0, |turn| turn.state.len());
-    let mixer = mixer.get_or_insert_with(|| Mixer::new(plan, mixed, size));
+    let mixer = mixer.get_or_insert_with(|| TeamMixer::new(plan, mixed, size));
     let advantages = turns.advantages(&mixer.mixing, mixed, &first, &predicted.values);
     let old = totals(&mixer.mixing, &first);
     let mut metrics = credit_metrics(&old, &first, mixed.credit);

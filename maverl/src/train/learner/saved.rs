@@ -6,7 +6,7 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::plan::Plan;
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
-use crate::train::learner::mixer::Mixer;
+use crate::train::learner::mixer::TeamMixer;
 use crate::train::learner::state::{AlgorithmState, VERIFIER};
 
 /// File of the mixer in a checkpoint.
@@ -51,7 +51,7 @@ impl Learner {
         }
         self.state = checkpoint.read(STATE)?.unwrap_or_default();
         self.verifier = checkpoint.read(VERIFIER)?;
-        let mixer = Mixer::load(plan, &checkpoint.path().join(MIXER));
+        let mixer = TeamMixer::load(plan, &checkpoint.path().join(MIXER));
         self.mixer = mixer.map_err(|source| TrainError::Mixer { source })?;
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::train::ahead::BatchesAhead;
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
 use crate::train::step::players::Players;
-use crate::train::step::players::collect::Collected;
+use crate::train::step::players::collect::PlayedEpisodes;
 use crate::trajectory::Episode;
 
 /// Source of the episodes of a step.
@@ -26,7 +26,7 @@ impl EpisodeSource<'_> {
         players: &Players,
         rates: &SolveRates,
         rollouts: &mut RolloutWriter,
-    ) -> Result<Collected, TrainError> {
+    ) -> Result<PlayedEpisodes, TrainError> {
         match self {
             Self::Tasks(tasks) => {
                 let mut write = |episode: &Episode| Ok(rollouts.append(episode)?);

@@ -12,7 +12,7 @@ use crate::train::error::TrainError;
 
 /// Texts of a unit, with the targets of their logits.
 #[derive(Clone)]
-pub(super) struct Unit {
+pub(super) struct TextUnit {
     /// One text; of a pair two, the right reply first.
     pub(super) texts: Vec<ValueText>,
     /// Target of each logit of the text; none where nothing is trained.
@@ -120,7 +120,7 @@ pub(super) fn unit(
     policy: &Policy,
     rows: &[&LabeledReply],
     settings: &VerifierPlan,
-) -> Result<Unit, TrainError> {
+) -> Result<TextUnit, TrainError> {
     if settings.loss == VerifierLoss::Steps {
         let ids = rows.iter().map(|row| ids(policy, &row.conversation(), row));
         let ids: Vec<Vec<u32>> = ids.collect::<Result<_, _>>()?;
@@ -136,14 +136,14 @@ pub(super) fn unit(
                 targets[place] = Some(target_of(row, settings.labels));
             }
         }
-        return Ok(Unit { texts: vec![chained.0], targets, logits: Logits::Each });
+        return Ok(TextUnit { texts: vec![chained.0], targets, logits: Logits::Each });
     }
     let texts = rows.iter().map(|row| text(policy, row, (settings.head, settings.loss)));
     let texts: Vec<ValueText> = texts.collect::<Result<_, _>>()?;
     let logits = Logits::from(settings.head);
     let places = if logits == Logits::Each { texts[0].places } else { 1 };
     let target = target_of(rows[0], settings.labels);
-    Ok(Unit { targets: vec![Some(target); places], texts, logits })
+    Ok(TextUnit { targets: vec![Some(target); places], texts, logits })
 }
 
 fn target_of(row: &LabeledReply, labels: VerifierLabels) -> f64 {
@@ -202,7 +202,7 @@ fn refused_row(row: &LabeledReply, source: &TokenizerError) -> TrainError {
     TrainError::Verifier { data: row.location.clone(), problem }
 }
 
-impl Unit {
+impl TextUnit {
     /// Computes the loss of the values of the texts: binary cross-entropy of their logits, or of a pair that of the difference
     /// (Bradley-Terry).
     pub(super) fn loss(&self, values: &[Vec<f32>]) -> Loss {
@@ -292,8 +292,11 @@ mod tests {
 
     #[test]
     fn the_loss_of_a_pair_is_that_of_bradley_and_terry() {
-        let unit =
-            Unit { texts: vec![text(1), text(1)], targets: vec![Some(1.0)], logits: Logits::Each };
+        let unit = TextUnit {
+            texts: vec![text(1), text(1)],
+            targets: vec![Some(1.0)],
+            logits: Logits::Each,
+        };
         let loss = |right: f32, wrong: f32| unit.loss(&[vec![right], vec![wrong]]);
         let found = loss(1.5, 0.5);
         assert!((found.value - (1.0 + (-1.0_f64).exp()).ln()).abs() < 1e-12, "{found:?}");
@@ -309,27 +312,28 @@ mod tests {
     #[test]
     fn steps_have_equal_weights_at_their_places_and_the_tokens_between_them_none() {
         let targets = vec![Some(1.0), None, None, Some(0.0)];
-        let unit = Unit { texts: vec![text(4)], targets, logits: Logits::Each };
+        let unit = TextUnit { texts: vec![text(4)], targets, logits: Logits::Each };
         let found = unit.loss(&[vec![2.0, 9.0, -9.0, 1.0]]);
         let [first, last] = [cross_entropy(2.0, 1.0), cross_entropy(1.0, 0.0)];
         assert_eq!(found.slopes, [vec![first.grad / 2.0, 0.0, 0.0, last.grad / 2.0]]);
         assert!((found.value - (first.value + last.value) / 2.0).abs() < 1e-12);
         assert_eq!(found.judged, (2, 1));
         let targets = vec![Some(1.0); 3];
-        let span = Unit { texts: vec![text(3)], targets, logits: Logits::Each };
+        let span = TextUnit { texts: vec![text(3)], targets, logits: Logits::Each };
         assert_eq!(span.loss(&[vec![-1.0, -1.0, 1.0]]).judged, (1, 1));
     }
 
     #[test]
     fn the_logit_of_log_probs_is_their_mean_and_each_gets_its_share_of_the_slope() {
         let targets = vec![Some(1.0)];
-        let unit = Unit { texts: vec![text(4)], targets: targets.clone(), logits: Logits::Mean };
+        let unit =
+            TextUnit { texts: vec![text(4)], targets: targets.clone(), logits: Logits::Mean };
         let found = unit.loss(&[vec![-1.0, -3.0, 0.0, 2.0]]);
         let whole = cross_entropy(-0.5, 1.0);
         assert_eq!((found.value, found.judged), (whole.value, (1, 0)));
         assert_eq!(found.slopes, [vec![whole.grad / 4.0; 4]]);
         // Replies of a pair may differ in length.
-        let pair = Unit { texts: vec![text(1), text(2)], targets, logits: Logits::Mean };
+        let pair = TextUnit { texts: vec![text(1), text(2)], targets, logits: Logits::Mean };
         let found = pair.loss(&[vec![-1.0], vec![-2.0, -4.0]]);
         let term = cross_entropy(2.0, 1.0);
         assert_eq!(found.slopes, [vec![term.grad], vec![-term.grad / 2.0; 2]]);

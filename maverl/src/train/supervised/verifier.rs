@@ -20,7 +20,7 @@ use crate::train::record::spans::Span;
 use crate::train::run::trainable::Stepped;
 use crate::train::step::players::Players;
 use crate::train::supervised::fitting::fitting;
-use crate::train::supervised::units::{Logits, Unit, text, unit, units};
+use crate::train::supervised::units::{Logits, TextUnit, text, unit, units};
 use crate::verifier::{Calibration, Leaks, Probed, auc_interval, leaks, probes, statistics};
 
 /// Salt of the split of the tasks.
@@ -228,7 +228,7 @@ async fn learn(
     let StepPlan { plan, step, .. } = *at;
     let settings = &plan.algorithm.verifier;
     let units = rows.iter().map(|rows| unit(policy, rows, settings));
-    let units: Vec<Unit> = units.collect::<Result<_, _>>()?;
+    let units: Vec<TextUnit> = units.collect::<Result<_, _>>()?;
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
     let rate = rate.unwrap_or_else(|| settings.optim().rate(step, plan.config.steps));
     let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
@@ -236,7 +236,7 @@ async fn learn(
     for epoch in 0..plan.algorithm.epochs {
         for part in 0..plan.algorithm.minibatches {
             let part = units.iter().skip(part).step_by(plan.algorithm.minibatches);
-            let units: Vec<&Unit> = part.collect();
+            let units: Vec<&TextUnit> = part.collect();
             if units.is_empty() {
                 continue;
             }

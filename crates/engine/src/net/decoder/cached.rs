@@ -1,4 +1,4 @@
-//! Forward pass of rollout: new tokens on top of the cache.
+//! Forward pass of rollout: new tokens on top of the cache, and the tokens that are sampled after them.
 //!
 //! Tokens of different sequences do not depend on each other. If a thread has enough rows that its products are not
 //! limited by memory, each thread takes some sequences through all layers, and threads synchronize once per pass. If a
@@ -10,11 +10,12 @@ use std::mem;
 
 use maverl_kernels::attention::Segment;
 use maverl_kernels::run_alone;
+use maverl_kernels::sample::TokenDraw;
 use rayon::prelude::*;
 
 use super::Decoder;
 use crate::files::ModelError;
-use crate::net::ops::{NewTokens, Ops};
+use crate::net::ops::{Backend, NewTokens, Ops, TokenChoice};
 use crate::net::pool::{Pool, ThreadBuffers};
 
 /// Share of a part's tokens by which the part may be smaller or larger, so that no sequence is cut: one eighth.
@@ -23,12 +24,17 @@ const SLACK: usize = 8;
 impl<O: Ops> Decoder<O> {
     /// Computes the hidden states `[N, D]` of each segment's new tokens, and writes their keys and values to its
     /// blocks. No two segments have a block in common that receives tokens.
-    pub(super) fn decode_cached(
+    ///
+    /// # Errors
+    ///
+    /// If an id or position is out of range, or the device fails.
+    pub fn decode_cached(
         &self,
         tokens: NewTokens<'_, O>,
         kv: &mut O::Kv,
         pool: &mut Pool<O>,
     ) -> Result<O::Act, ModelError> {
+        self.check(tokens.ids, tokens.positions)?;
         let recorded = self.ops.decode(&self.passes.0, tokens, kv, |ops, at, kv| {
             Self { ops: ops.clone(), ..self.clone() }.decode_whole(at, kv)
         })?;
@@ -129,6 +135,39 @@ impl<O: Ops> Decoder<O> {
             pool.give_streams([out]);
         }
         Ok(())
+    }
+}
+
+impl<O: Backend> Decoder<O> {
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails, or logits describe no distribution.
+    pub fn choose<C: TokenChoice>(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        of: &mut [C],
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        self.ops.choose(hidden, rows, &self.head, of, pool)
+    }
+
+    /// Samples tokens from the logits of some rows of hidden states `[N, D]` by draws that depend on nothing else. A device
+    /// need not have sampled them when this returns.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub fn draw(
+        &self,
+        hidden: &O::Act,
+        rows: &[u32],
+        draws: &[TokenDraw],
+        pool: &mut Pool<O>,
+    ) -> Result<O::Drawn, ModelError> {
+        self.ops.draw(hidden, rows, &self.head, draws, pool)
     }
 }
 

@@ -3,12 +3,11 @@
 use std::ops::Range;
 
 use maverl_kernels::logprob::cap_logits;
-use maverl_kernels::sample::TokenDraw;
 
 use super::Decoder;
 use crate::files::ModelError;
 use crate::net::gradients::Gradients;
-use crate::net::ops::{Backend, Ops, Targets, TokenChoice, project};
+use crate::net::ops::{Backend, Ops, Targets, project};
 use crate::net::pool::Pool;
 
 impl Decoder {
@@ -35,37 +34,6 @@ impl<O: Backend> Decoder<O> {
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
         self.ops.logits(hidden, rows, &self.head, pool)
-    }
-
-    /// Samples tokens from the logits of some rows of hidden states `[N, D]`.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails, or logits describe no distribution.
-    pub fn choose<C: TokenChoice>(
-        &self,
-        hidden: &O::Act,
-        rows: &[u32],
-        of: &mut [C],
-        pool: &mut Pool<O>,
-    ) -> Result<(), ModelError> {
-        self.ops.choose(hidden, rows, &self.head, of, pool)
-    }
-
-    /// Samples tokens from the logits of some rows of hidden states `[N, D]` by draws that depend on nothing else. A device
-    /// need not have sampled them when this returns.
-    ///
-    /// # Errors
-    ///
-    /// If the device fails.
-    pub fn draw(
-        &self,
-        hidden: &O::Act,
-        rows: &[u32],
-        draws: &[TokenDraw],
-        pool: &mut Pool<O>,
-    ) -> Result<O::Drawn, ModelError> {
-        self.ops.draw(hidden, rows, &self.head, draws, pool)
     }
 }
 

@@ -22,7 +22,7 @@ use candle_core::{Device, Result, Shape, Tensor, WithDType};
 use maverl_kernels::attention::{Packing, Segment};
 
 pub use backend::CandleKv;
-pub use rotary::Angles;
+pub use rotary::CandleAngles;
 
 use super::{Buffer, Done};
 use crate::files::{ModelError, ModelErrorKind};
@@ -35,9 +35,9 @@ pub struct Candle {
     device: Device,
 }
 
-/// Numbers of candle. The default is empty.
+/// A tensor of candle. The default is empty.
 #[derive(Debug, Clone, Default)]
-pub struct Numbers(Option<Tensor>);
+pub struct CandleTensor(Option<Tensor>);
 
 /// Tokens of a pass.
 #[derive(Debug)]
@@ -69,19 +69,19 @@ impl Candle {
     }
 }
 
-impl Buffer for Numbers {
+impl Buffer for CandleTensor {
     fn len(&self) -> usize {
         self.0.as_ref().map_or(0, Tensor::elem_count)
     }
 }
 
-impl From<Tensor> for Numbers {
+impl From<Tensor> for CandleTensor {
     fn from(tensor: Tensor) -> Self {
         Self(Some(tensor))
     }
 }
 
-impl Numbers {
+impl CandleTensor {
     /// Returns the tensor, of any shape.
     fn get(&self) -> Done<&Tensor> {
         let empty =

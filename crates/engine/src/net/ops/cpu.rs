@@ -129,57 +129,6 @@ impl Ops for Cpu {
         Ok(dx)
     }
 
-    fn linear(&self, x: &Vec<f32>, map: &Linear<Self>, pool: &mut Pool) -> Done<Vec<f32>> {
-        Ok(project(map, x, self.precision, pool))
-    }
-
-    fn linears<const N: usize>(
-        &self,
-        x: &Vec<f32>,
-        maps: [&Linear<Self>; N],
-        pool: &mut Pool,
-    ) -> Done<[Vec<f32>; N]> {
-        Ok(linear::project_each(maps, x, self.precision, pool))
-    }
-
-    fn linear_onto(
-        &self,
-        onto: &Vec<f32>,
-        x: &Vec<f32>,
-        map: &Linear<Self>,
-        pool: &mut Pool,
-    ) -> Done<Vec<f32>> {
-        let mut y = pool.copy(onto);
-        linear::forward(map, x, &mut y, self.precision.add(), pool);
-        Ok(y)
-    }
-
-    fn linear_back(
-        &self,
-        x: &Vec<f32>,
-        maps: &[(&Linear<Self>, &Vec<f32>)],
-        sums: &mut Gradients<'_>,
-        pool: &mut Pool,
-    ) -> Done<Vec<f32>> {
-        let mut dx = pool.take(x.len());
-        for (index, (map, dy)) in maps.iter().enumerate() {
-            let products = if index == 0 { self.precision.set() } else { self.precision.add() };
-            linear::backward(map, [x, dy], &mut dx, products, sums, pool);
-        }
-        Ok(dx)
-    }
-
-    fn linear_onto_back(
-        &self,
-        x: &Vec<f32>,
-        map: &Linear<Self>,
-        dy: &Vec<f32>,
-        sums: &mut Gradients<'_>,
-        pool: &mut Pool,
-    ) -> Done<Vec<f32>> {
-        self.linear_back(x, &[(map, dy)], sums, pool)
-    }
-
     fn turn(
         &self,
         x: Vec<f32>,

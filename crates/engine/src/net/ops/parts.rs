@@ -3,7 +3,7 @@
 
 use maverl_kernels::attention::Heads;
 
-use super::{Done, Memory};
+use super::{Done, LinearOps};
 use crate::files::ModelError;
 use crate::files::parts::{Experts, QueryScale};
 use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts};
@@ -14,7 +14,7 @@ use crate::net::pool::Pool;
 use crate::net::values::Param;
 
 /// Operations of parts that only some families have, forward and backward. See [`Ops`](super::Ops).
-pub trait PartOps: Memory {
+pub trait PartOps: LinearOps {
     /// Tokens of a pass, where the device reads them.
     type Placed<'a>: Sync;
 

@@ -28,8 +28,8 @@ use maverl_kernels::sample::TokenDraw;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::files::{HfConfig, ModelError};
-use crate::net::ops::{Backend, Cpu, DrawnIds, FROM_HOST};
-use crate::net::{Context, KvStore, Model, Pool};
+use crate::net::ops::{Backend, Cpu, DrawnIds, FROM_HOST, NewTokens};
+use crate::net::{KvStore, Model, Pool};
 use crate::runtime::{Completion, EngineStats, KvBlocks, Request, RuntimeError, RuntimeOptions};
 use crate::text::Tokenizer;
 use cache::Cache;
@@ -362,11 +362,9 @@ impl<O: Backend> Engine<O> {
         }
         model.decoder.pack();
         let (store, vocab) = (&mut self.cache.store, model.config.vocab_size);
-        let context = match unread {
-            None => Context::Cached(store, &segments),
-            Some(drawn) => Context::Drawn(store, &segments, DrawnIds { drawn, rows, vocab }),
-        };
-        let hidden = model.decoder.forward(ids, positions, context, pool)?;
+        let drawn = unread.map(|drawn| DrawnIds { drawn, rows, vocab });
+        let tokens = NewTokens { ids, positions, segments: &segments, drawn };
+        let hidden = model.decoder.decode_cached(tokens, store, pool)?;
         *spare = clear_segments(segments);
         let mut row = 0;
         for slot in self.slots.iter_mut().filter(|slot| slot.is_next_of(policy)) {

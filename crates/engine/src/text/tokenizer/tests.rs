@@ -50,8 +50,10 @@ fn all_fixtures() -> Vec<(String, Tokenizer, Value)> {
         let name = dir.file_name().unwrap().to_str().unwrap().to_owned();
         (name, load(&dir).unwrap(), serde_json::from_slice(&reference).unwrap())
     });
-    let all: Vec<_> = fixtures().into_iter().chain(further).collect();
-    assert_eq!(all.len(), 21);
+    let (mut all, further): (Vec<_>, Vec<_>) =
+        (fixtures().into_iter().collect(), further.collect());
+    assert!(!further.is_empty());
+    all.extend(further);
     all
 }
 

@@ -15,7 +15,7 @@ const RANGES: [&str; 6] = ["-", "–", "to", "through", "and", ".."];
 const STOPS: [char; 5] = ['.', ';', '!', '?', '\n'];
 
 /// A number, and its position in bytes.
-struct Number {
+struct FoundNumber {
     value: f64,
     begin: usize,
     end: usize,
@@ -28,7 +28,7 @@ pub(super) fn last_number(text: &str, scale: [f64; 2]) -> Option<f64> {
 }
 
 /// Returns the numbers of a text. A minus after a digit is no sign.
-fn numbers(text: &str) -> Vec<Number> {
+fn numbers(text: &str) -> Vec<FoundNumber> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
     let is = |at: usize, sign: u8| bytes.get(at) == Some(&sign);
@@ -44,7 +44,7 @@ fn numbers(text: &str) -> Vec<Number> {
         let begin = at - usize::from(signed);
         let word = text[begin..at + length].trim_end_matches('.');
         if let Ok(value) = word.parse() {
-            numbers.push(Number { value, begin, end: begin + word.len() });
+            numbers.push(FoundNumber { value, begin, end: begin + word.len() });
         }
         at += length;
     }
@@ -52,7 +52,7 @@ fn numbers(text: &str) -> Vec<Number> {
 }
 
 /// Returns the score among the numbers of a text.
-fn score(text: &str, numbers: &[Number], scale: [f64; 2]) -> Option<f64> {
+fn score(text: &str, numbers: &[FoundNumber], scale: [f64; 2]) -> Option<f64> {
     let [low, high] = scale;
     let (last, before) = numbers.split_last()?;
     let is_end = last.value.total_cmp(&high).is_eq();
@@ -80,7 +80,7 @@ fn score(text: &str, numbers: &[Number], scale: [f64; 2]) -> Option<f64> {
 
 /// Returns the value of a number that no other one explains, if the words beside it do not make it an end of the scale. The part of
 /// the text from `from` has no other number.
-fn alone(text: &str, from: usize, number: &Number, is_end: bool) -> Option<f64> {
+fn alone(text: &str, from: usize, number: &FoundNumber, is_end: bool) -> Option<f64> {
     let before = plain(text[from..number.begin].rsplit(STOPS).next().unwrap_or_default());
     let after = plain(text[number.end..].split(STOPS).next().unwrap_or_default());
     let ends = parts(&before).chain(parts(&after)).any(|part| ENDING.contains(&part));

@@ -17,7 +17,7 @@ use crate::trajectory::Episode;
 
 /// Episodes of a training step, as they were played.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Collected {
+pub(crate) struct PlayedEpisodes {
     pub(crate) episodes: Vec<Episode>,
     /// Times of the turns.
     pub(crate) clock: Vec<TurnTime>,
@@ -37,7 +37,7 @@ impl Players {
         rates: &SolveRates,
         tasks: &TaskList,
         in_order: &mut impl FnMut(&Episode) -> Result<(), TrainError>,
-    ) -> Result<Collected, TrainError> {
+    ) -> Result<PlayedEpisodes, TrainError> {
         let began = Instant::now();
         let (algorithm, group) = (&plan.algorithm, 0..plan.config.task.group_size.get());
         let (rollout, stage) = (self.rollout(plan), Stage { name: "train", step });
@@ -75,7 +75,7 @@ impl Players {
         let branches = self.play_branches(plan, stage, &episodes, &mut *in_order).await?;
         episodes.extend(branches);
         let clock = self.turn_times(&episodes, &Span::since("rollout", began));
-        Ok(Collected { episodes, clock, workers: self.worker_samples(), compared })
+        Ok(PlayedEpisodes { episodes, clock, workers: self.worker_samples(), compared })
     }
 
     /// Adds the parts of the reward that compare the episodes of a task. Returns true if there are such parts.

@@ -15,7 +15,7 @@ use super::{add_rows, join_rows};
 const TILE: usize = 512;
 
 /// Queries of a sequence, with the keys that they see.
-pub(super) struct Tile {
+pub(super) struct QueryTile {
     /// Queries, among those that are computed.
     pub(super) queries: Range<usize>,
     /// Keys, by their positions in the sequence.
@@ -25,7 +25,7 @@ pub(super) struct Tile {
     window: Option<usize>,
 }
 
-impl Tile {
+impl QueryTile {
     /// Returns the tiles of `count` queries after `past` earlier tokens.
     pub(super) fn of(past: usize, count: usize, heads: Heads) -> impl Iterator<Item = Self> {
         let window = window(heads);
@@ -149,14 +149,14 @@ pub(super) fn attend_tile(
 }
 
 /// Node of a packing: its tokens, and those of its path from the root on.
-struct Node {
+struct PackingNode {
     own: Range<usize>,
     /// Tokens of the path in pieces, own ones included.
     path: Vec<Range<usize>>,
     past: usize,
 }
 
-impl Node {
+impl PackingNode {
     fn all(packing: Packing<'_>) -> Vec<Self> {
         let mut nodes: Vec<Self> = Vec::new();
         for (n, bounds) in packing.offsets.windows(2).enumerate() {
@@ -187,7 +187,7 @@ impl Node {
     }
 
     /// Returns the queries of a tile in `x [N, ..]`.
-    fn queries(&self, x: &Tensor, tile: &Tile) -> Result<Tensor> {
+    fn queries(&self, x: &Tensor, tile: &QueryTile) -> Result<Tensor> {
         x.narrow(0, self.own.start + tile.queries.start, tile.queries.len())
     }
 }
@@ -199,9 +199,9 @@ pub(super) fn attend(
     (heads, sinks): (Heads, Option<&Tensor>),
 ) -> Result<Tensor> {
     let mut parts = Vec::new();
-    for node in Node::all(packing) {
+    for node in PackingNode::all(packing) {
         let [k, v] = [node.path_rows(k)?, node.path_rows(v)?];
-        for tile in Tile::of(node.past, node.own.len(), heads) {
+        for tile in QueryTile::of(node.past, node.own.len(), heads) {
             let [k, v] = [&k, &v].map(|x| x.narrow(0, tile.keys.start, tile.keys.len()));
             let (q, mask) = (node.queries(q, &tile)?, tile.mask(q.device())?);
             parts.push(attend_tile(&q, [&k?, &v?], &mask, (heads, sinks))?);
@@ -222,10 +222,10 @@ pub(super) fn attend_back(
     let [dk, dv] = [k, v].map(Tensor::zeros_like);
     let (dk, dv) = (dk?, dv?);
     let mut dsinks = Tensor::zeros(heads.q, DType::F32, device)?;
-    for node in Node::all(packing) {
+    for node in PackingNode::all(packing) {
         let [k, v] = [node.path_rows(k)?, node.path_rows(v)?];
         let [dk_path, dv_path] = [k.zeros_like()?, v.zeros_like()?];
-        for tile in Tile::of(node.past, node.own.len(), heads) {
+        for tile in QueryTile::of(node.past, node.own.len(), heads) {
             let (first, count) = (tile.keys.start, tile.keys.len());
             let given = TileInputs {
                 q: by_key_head(&node.queries(q, &tile)?, heads)?,

@@ -9,7 +9,7 @@ use maverl_kernels::sample::{BadLogits, Sampled, TokenDraw};
 use rayon::prelude::*;
 
 use super::head::read;
-use super::{Candle, Numbers};
+use super::{Candle, CandleTensor};
 use crate::files::parts::{Mixer, MixerShape};
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 use crate::net::Model;
@@ -33,18 +33,18 @@ pub struct CandleKv {
     /// Inputs of the convolution and state of each recurrent layer, of each slot.
     slots: Vec<Mutex<Vec<[Tensor; 2]>>>,
     /// Place of each recurrent layer in a slot, with the dimensions of its inputs and of its state.
-    states: Vec<Option<StatePlace>>,
+    states: Vec<Option<CandleStatePlace>>,
 }
 
 /// Place of a recurrent layer in a slot.
 #[derive(Debug, Clone)]
-struct StatePlace {
+struct CandleStatePlace {
     index: usize,
     past: (usize, usize),
     state: (usize, usize, usize),
 }
 
-impl StatePlace {
+impl CandleStatePlace {
     fn of(mixer: &MixerShape, index: usize) -> Option<Self> {
         let (conv, state) = match mixer {
             Mixer::Attention(_) => return None,
@@ -69,10 +69,10 @@ impl StatePlace {
 }
 
 /// Returns the places of recurrent layers in a slot.
-fn state_places(config: &HfConfig) -> Vec<Option<StatePlace>> {
+fn state_places(config: &HfConfig) -> Vec<Option<CandleStatePlace>> {
     let mut count = 0;
     let places = config.layers.iter().map(|layer| {
-        let place = StatePlace::of(&layer.mixer, count);
+        let place = CandleStatePlace::of(&layer.mixer, count);
         count += usize::from(place.is_some());
         place
     });
@@ -93,7 +93,7 @@ impl CandleKv {
         layer: usize,
         f: impl FnOnce(&mut [Tensor; 2]) -> candle_core::Result<()>,
     ) -> Done<()> {
-        let Some(StatePlace { index, .. }) = self.states[layer] else {
+        let Some(CandleStatePlace { index, .. }) = self.states[layer] else {
             unreachable!("layer {layer} has no state")
         };
         let mut slot = self.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl CandleKv {
     }
 
     /// Iterates over the states of recurrent layers.
-    fn places(&self) -> impl Iterator<Item = &StatePlace> {
+    fn places(&self) -> impl Iterator<Item = &CandleStatePlace> {
         self.states.iter().flatten()
     }
 }
@@ -173,7 +173,8 @@ impl Backend for Candle {
     }
 
     fn slot_bytes(&self, config: &HfConfig) -> usize {
-        let numbers = state_places(config).iter().flatten().map(StatePlace::numbers).sum::<usize>();
+        let numbers =
+            state_places(config).iter().flatten().map(CandleStatePlace::numbers).sum::<usize>();
         numbers * size_of::<f32>()
     }
 
@@ -208,30 +209,30 @@ impl Backend for Candle {
         Ok(())
     }
 
-    fn pick(&self, act: &Numbers, width: usize, rows: &[u32]) -> Done<Numbers> {
+    fn pick(&self, act: &CandleTensor, width: usize, rows: &[u32]) -> Done<CandleTensor> {
         let at = self.upload(rows.to_vec(), rows.len())?;
         Ok(act.rows(width)?.index_select(&at, 0)?.into())
     }
 
-    fn spread(&self, dpicked: &Numbers, rows: &[u32], n: usize) -> Done<Numbers> {
+    fn spread(&self, dpicked: &CandleTensor, rows: &[u32], n: usize) -> Done<CandleTensor> {
         let width = dpicked.len() / rows.len();
         let at = self.upload(rows.to_vec(), rows.len())?;
         let zeros = Tensor::zeros((n, width), DType::F32, &self.device)?;
         Ok(zeros.index_add(&at, &dpicked.rows(width)?, 0)?.into())
     }
 
-    fn read<'a>(&self, act: &'a Numbers) -> Done<Cow<'a, [f32]>> {
+    fn read<'a>(&self, act: &'a CandleTensor) -> Done<Cow<'a, [f32]>> {
         Ok(Cow::Owned(act.0.as_ref().map_or_else(|| Ok(Vec::new()), read)?))
     }
 
-    fn act(&self, values: Vec<f32>) -> Done<Numbers> {
+    fn act(&self, values: Vec<f32>) -> Done<CandleTensor> {
         let len = values.len();
         Ok(self.upload(values, len)?.into())
     }
 
     fn logits(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         rows: &[u32],
         head: &OutputHead<Self>,
         _: &mut Pool<Self>,
@@ -241,7 +242,7 @@ impl Backend for Candle {
 
     fn choose<C: TokenChoice>(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         rows: &[u32],
         head: &OutputHead<Self>,
         of: &mut [C],
@@ -254,7 +255,7 @@ impl Backend for Candle {
 
     fn draw(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         rows: &[u32],
         head: &OutputHead<Self>,
         draws: &[TokenDraw],

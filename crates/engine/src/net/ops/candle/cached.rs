@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{Result, Tensor};
 use maverl_kernels::attention::{BLOCK_TOKENS, Heads, Segment};
 
-use super::attention::{Tile, attend_tile, weigh, window};
+use super::attention::{QueryTile, attend_tile, weigh, window};
 use super::join_rows;
 
 /// Most tokens of padded sequences whose keys and values are copied at once.
@@ -67,7 +67,7 @@ fn attend_one(
     parts: &mut Vec<Tensor>,
 ) -> Result<()> {
     let past = segment.len - segment.new_tokens;
-    for tile in Tile::of(past, segment.new_tokens, heads) {
+    for tile in QueryTile::of(past, segment.new_tokens, heads) {
         let at: Vec<u32> = places(segment, tile.keys.clone()).collect();
         let at = Tensor::from_slice(&at, at.len(), q.device())?;
         let [k, v] = [kv[0].index_select(&at, 0)?, kv[1].index_select(&at, 0)?];

@@ -7,15 +7,15 @@ use candle_core::{D, Result, Tensor};
 use maverl_kernels::experts::ExpertRows;
 
 use super::head::read;
-use super::{Candle, Done, Numbers, gates, join_rows, linear};
+use super::{Candle, CandleTensor, Done, gates, join_rows, linear};
 use crate::files::parts::{Experts, GatedMlp, Maps, SharedExpert};
 use crate::net::experts::{BalanceTerm, LayerRoutes, SavedExperts, SavedShared};
 use crate::net::gradients::Gradients;
 use crate::net::linear::Linear;
-use linear::RowTokens;
+use linear::PassedRows;
 
 /// Tokens and weights of the rows.
-struct Rows {
+struct RoutedRows {
     tokens: Vec<usize>,
     /// Tokens, `[N k]`.
     at: Tensor,
@@ -23,7 +23,7 @@ struct Rows {
     choices: Vec<usize>,
 }
 
-impl Rows {
+impl RoutedRows {
     /// Sorts the choices `[N, k]` by expert and token, as [`ExpertRows`] does.
     fn of(ops: &Candle, chosen: &[u32], k: usize) -> Result<Self> {
         let mut choices: Vec<usize> = (0..chosen.len()).collect();
@@ -57,7 +57,7 @@ fn split_maps(expert: &GatedMlp<Linear<Candle>>) -> [&Linear<Candle>; 2] {
 }
 
 /// Computes gate, up and result of an MLP of some rows `x [n, D]`.
-fn mlp(of: &GatedMlp<Linear<Candle>>, x: &Tensor, tokens: RowTokens<'_>) -> Done<[Tensor; 3]> {
+fn mlp(of: &GatedMlp<Linear<Candle>>, x: &Tensor, tokens: PassedRows<'_>) -> Done<[Tensor; 3]> {
     let [gate, up] = split_maps(of).map(|map| linear::forward(map, x, tokens));
     let (gate, up) = (gate?, up?);
     let act = gates::gated(of.activation, &gate, &up)?;
@@ -70,7 +70,7 @@ fn mlp_back(
     of: &GatedMlp<Linear<Candle>>,
     [x, gate, up]: [&Tensor; 3],
     dout: &Tensor,
-    tokens: RowTokens<'_>,
+    tokens: PassedRows<'_>,
     sums: &mut Gradients<'_, Candle>,
 ) -> Done<Tensor> {
     let act = gates::gated(of.activation, gate, up)?;
@@ -98,7 +98,7 @@ impl Candle {
         let weights = router.weigh_experts(&scores, &chosen);
         // 2. Tokens by expert: (N, D) -> (N k, D)
         let sorted = ExpertRows::sort_choices(&chosen, router);
-        let rows = Rows::of(self, &chosen, router.chosen)?;
+        let rows = RoutedRows::of(self, &chosen, router.chosen)?;
         let x = h.index_select(&rows.at, 0)?;
         // 3. Experts: (N k, D) -> (N k, F), (N k, F), (N k, D)
         let [mut gates, mut ups, mut outs] = [(); 3].map(|()| Vec::new());
@@ -117,7 +117,7 @@ impl Candle {
         let mut mixed = h.zeros_like()?.index_add(&rows.at, &weighted, 0)?;
         // 5. Shared expert: (N, D) -> (N, D)
         let shared = of.shared.as_ref().map(|of| add_shared(h, of, &mut mixed)).transpose()?;
-        let [gate, up, out] = [gate?, up?, out].map(Numbers::from);
+        let [gate, up, out] = [gate?, up?, out].map(CandleTensor::from);
         let rows = sorted;
         let saved =
             SavedExperts { router, scores, chosen, weights, rows, gate, up, out, shared, replaced };
@@ -135,7 +135,7 @@ impl Candle {
         sums: &mut Gradients<'_, Self>,
     ) -> Done<Tensor> {
         let ((_, width), wide, shared) = (of.scores.dims(), of.width(), saved.shared.take());
-        let rows = Rows::of(self, &saved.chosen, saved.router.chosen)?;
+        let rows = RoutedRows::of(self, &saved.chosen, saved.router.chosen)?;
         // 4. (N, D) -> (N k, D), (N, k)
         let of_rows = dmixed.index_select(&rows.at, 0)?;
         let dout = of_rows.broadcast_mul(&rows.weights(self, &saved.weights)?)?;
@@ -202,7 +202,7 @@ fn add_shared(
     let scores = linear::forward(&of.gate, h, None)?;
     let [gate, up, out] = mlp(&of.mlp, h, None)?;
     *mixed = (&*mixed + out.broadcast_mul(&gates::sigmoid(&scores)?)?)?;
-    let [gates, gate, up, out] = [scores, gate, up, out].map(Numbers::from);
+    let [gates, gate, up, out] = [scores, gate, up, out].map(CandleTensor::from);
     Ok(SavedShared { gates, gate, up, out })
 }
 

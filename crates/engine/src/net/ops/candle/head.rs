@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::{Candle, Done, Numbers, add_gradient, join_rows, weight};
+use super::{Candle, CandleTensor, Done, add_gradient, join_rows, weight};
 use crate::net::gradients::Gradients;
 use crate::net::linear::OutputHead;
 use crate::net::ops::Targets;
@@ -15,7 +15,7 @@ const LOGITS: usize = 1 << 21;
 const LEAST_ROWS: usize = 256;
 
 /// Distributions of rows of hidden states `[n, D]` with one target each.
-pub(super) struct Rows {
+pub(super) struct TargetRows {
     /// Weight of the head, `[V, D]`.
     pub(super) weight: Tensor,
     /// Bound of the logits, if there is one.
@@ -45,7 +45,7 @@ fn bound(logits: Tensor, softcap: Option<f64>) -> Result<(Tensor, Option<Tensor>
     Ok(((&bounded * cap)?, Some((1.0 - bounded.sqr()?)?)))
 }
 
-impl Rows {
+impl TargetRows {
     /// Computes `z = cap(h wᵀ) / T`, `log p = z − log Σ e^z` and `H = −Σ p log p`.
     pub(super) fn score(&self, h: &Tensor) -> Result<Scored> {
         let (logits, slopes) = bound(h.matmul(&self.weight.t()?)?, self.softcap)?;
@@ -110,17 +110,17 @@ impl Candle {
         head: &OutputHead<Self>,
         of: Targets<'_>,
         rows: Range<usize>,
-    ) -> Done<Rows> {
+    ) -> Done<TargetRows> {
         let (n, softcap) = (rows.len(), head.softcap.map(f64::from));
         let inverse = self.upload(of.inv_temperature[rows.clone()].to_vec(), (n, 1))?;
         let targets = self.upload(of.ids[rows].to_vec(), (n, 1))?;
-        Ok(Rows { weight: weight(head.map.weight())?, softcap, inverse, targets })
+        Ok(TargetRows { weight: weight(head.map.weight())?, softcap, inverse, targets })
     }
 
     /// Computes log-probabilities and entropies of all rows.
     pub(super) fn score_rows(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         head: &OutputHead<Self>,
         of: Targets<'_>,
     ) -> Done<[Vec<f32>; 2]> {
@@ -142,7 +142,7 @@ impl Candle {
     /// Computes the gradient of the hidden states from a loss, and adds that of the head.
     pub(super) fn head_loss(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         head: &OutputHead<Self>,
         of: Targets<'_>,
         offsets: &[usize],
@@ -187,7 +187,7 @@ impl Candle {
     /// Computes the logits `[rows, V]` of some rows of hidden states, and reads them.
     pub(super) fn row_logits(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         rows: &[u32],
         head: &OutputHead<Self>,
     ) -> Done<Vec<f32>> {

@@ -4,19 +4,70 @@ use candle_core::{Result, Tensor};
 use maverl_kernels::sample::{derive_seed, uniform_number};
 use rayon::prelude::*;
 
-use super::{Candle, Done, add_gradient, weight};
+use super::{Candle, CandleTensor, Done, add_gradient, weight};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Dropout, Linear, Lora};
+use crate::net::ops::LinearOps;
+use crate::net::pool::Pool;
+
+impl LinearOps for Candle {
+    fn linear(
+        &self,
+        x: &CandleTensor,
+        map: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
+        Ok(forward(map, &x.rows(map.dims().1)?, None)?.into())
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &CandleTensor,
+        x: &CandleTensor,
+        map: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
+        let (o, i) = map.dims();
+        Ok((onto.rows(o)? + forward(map, &x.rows(i)?, None)?)?.into())
+    }
+
+    fn linear_back(
+        &self,
+        x: &CandleTensor,
+        maps: &[(&Linear<Self>, &CandleTensor)],
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
+        let mut sum: Option<Tensor> = None;
+        for (map, dy) in maps {
+            let (o, i) = map.dims();
+            let dx = backward(map, [&x.rows(i)?, &dy.rows(o)?], None, sums)?;
+            sum = Some(sum.map_or(Ok(dx.clone()), |sum| sum + dx)?);
+        }
+        Ok(CandleTensor(sum))
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &CandleTensor,
+        map: &Linear<Self>,
+        dy: &CandleTensor,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
+        self.linear_back(x, &[(map, dy)], sums, pool)
+    }
+}
 
 /// Rows of a pass, where they are not all of its tokens in their order.
-pub(super) type RowTokens<'a> = Option<&'a [usize]>;
+pub(super) type PassedRows<'a> = Option<&'a [usize]>;
 
 /// Computes `y [N, O]` for `x [N, I]`:
 ///
 /// ```text
 /// y = x weightᵀ + bias + scale · dropout(x) Aᵀ Bᵀ
 /// ```
-pub(super) fn forward(map: &Linear<Candle>, x: &Tensor, tokens: RowTokens<'_>) -> Done<Tensor> {
+pub(super) fn forward(map: &Linear<Candle>, x: &Tensor, tokens: PassedRows<'_>) -> Done<Tensor> {
     let mut y = x.matmul(&weight(&map.weight)?.t()?)?;
     if let Some(bias) = &map.bias {
         y = y.broadcast_add(&weight(bias)?)?;
@@ -37,7 +88,7 @@ pub(super) fn forward(map: &Linear<Candle>, x: &Tensor, tokens: RowTokens<'_>) -
 pub(super) fn backward(
     map: &Linear<Candle>,
     [x, dy]: [&Tensor; 2],
-    tokens: RowTokens<'_>,
+    tokens: PassedRows<'_>,
     sums: &mut Gradients<'_, Candle>,
 ) -> Done<Tensor> {
     add_gradient(sums, &map.weight, || dy.t()?.matmul(x))?;
@@ -61,7 +112,7 @@ fn low(lora: &Lora<Candle>, kept: &Tensor) -> Done<Tensor> {
 }
 
 /// Sets dropped numbers of `x [N, I]` to 0 and scales the others, if the adapter has dropout.
-fn drop_out(lora: &Lora<Candle>, x: &Tensor, tokens: RowTokens<'_>) -> Result<Tensor> {
+fn drop_out(lora: &Lora<Candle>, x: &Tensor, tokens: PassedRows<'_>) -> Result<Tensor> {
     match &lora.dropout {
         None => Ok(x.clone()),
         Some(dropout) => x * dropout.mask(x, tokens)?,
@@ -70,7 +121,7 @@ fn drop_out(lora: &Lora<Candle>, x: &Tensor, tokens: RowTokens<'_>) -> Result<Te
 
 impl Dropout {
     /// Returns the factor of each number of `x [N, width]`: 0 or `1 / (1 − p)`.
-    fn mask(&self, x: &Tensor, tokens: RowTokens<'_>) -> Result<Tensor> {
+    fn mask(&self, x: &Tensor, tokens: PassedRows<'_>) -> Result<Tensor> {
         let ((n, width), keep) = (x.dims2()?, 1.0 / (1.0 - self.p));
         let key = |row: usize| self.keys[tokens.map_or(row, |tokens| tokens[row])];
         let mut mask = vec![keep; n * width];

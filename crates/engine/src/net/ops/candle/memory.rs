@@ -9,7 +9,7 @@ use maverl_kernels::muon::Muon;
 use maverl_kernels::sample::{BadLogits, Sampled};
 
 use super::head::read;
-use super::{Angles, Candle, CandleKv, Numbers};
+use super::{Candle, CandleAngles, CandleKv, CandleTensor};
 use crate::net::memory::OptimizerPart;
 use crate::net::ops::{Done, Memory};
 
@@ -19,19 +19,19 @@ const PIECE: usize = 1 << 16;
 impl Memory for Candle {
     type Weights = Tensor;
     type Sums = Tensor;
-    type Stream = Numbers;
-    type Act = Numbers;
+    type Stream = CandleTensor;
+    type Act = CandleTensor;
     type Lse = ();
     type Packed = ();
-    type Rope = Angles;
+    type Rope = CandleAngles;
     type Kv = CandleKv;
     type Spare = ();
     type Passes = ();
     type Drawn = Vec<std::result::Result<Sampled, BadLogits>>;
 
-    fn give((): &mut (), _: impl IntoIterator<Item = Numbers>) {}
+    fn give((): &mut (), _: impl IntoIterator<Item = CandleTensor>) {}
 
-    fn give_streams((): &mut (), _: impl IntoIterator<Item = Numbers>) {}
+    fn give_streams((): &mut (), _: impl IntoIterator<Item = CandleTensor>) {}
 
     fn weights(&self, values: &[f32], _: bool) -> Done<Tensor> {
         Ok(self.upload(values.to_vec(), values.len())?)
@@ -97,7 +97,7 @@ impl Memory for Candle {
         (weights, gradients): (&mut Tensor, &mut Tensor),
         [m, v]: [&mut Tensor; 2],
     ) -> Done<()> {
-        let rates = Rates::of(cfg, step, scale);
+        let rates = StepConstants::of(cfg, step, scale);
         Ok(rates.step(range.clone(), [weights, gradients], range.start, [m, v])?)
     }
 
@@ -109,7 +109,7 @@ impl Memory for Candle {
         (weights, gradients): (&mut Tensor, &mut Tensor),
         [m, v]: [&mut Tensor; 2],
     ) -> Done<f64> {
-        let (rates, mut squares) = (Rates::of(adamw, step, scale), 0.0);
+        let (rates, mut squares) = (StepConstants::of(adamw, step, scale), 0.0);
         for OptimizerPart { range, matrix } in parts {
             let arrays = [&*weights, &*gradients];
             match *matrix {
@@ -127,7 +127,7 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Constants of a step of AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101).
-struct Rates {
+struct StepConstants {
     keep: f64,
     betas: [f64; 2],
     correction: f64,
@@ -136,7 +136,7 @@ struct Rates {
     scale: f64,
 }
 
-impl Rates {
+impl StepConstants {
     fn of(cfg: &AdamW, step: u64, scale: f32) -> Self {
         let t = step as f64;
         Self {

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use maverl_kernels::attention::Heads;
 
 use super::{
-    Angles, Candle, CandleKv, CandlePlaced, Done, Numbers, attention, cached, gates, linear,
+    Candle, CandleAngles, CandleKv, CandlePlaced, CandleTensor, Done, attention, cached, gates,
     rotary, weight,
 };
 use crate::files::hf_config::Frequencies;
@@ -20,8 +20,8 @@ use crate::net::rows::Rows;
 use crate::net::values::Param;
 
 impl Ops for Candle {
-    fn rope(&self, frequencies: &Frequencies, _: usize) -> Done<Angles> {
-        Ok(Angles::new(frequencies, &self.device))
+    fn rope(&self, frequencies: &Frequencies, _: usize) -> Done<CandleAngles> {
+        Ok(CandleAngles::new(frequencies, &self.device))
     }
 
     fn place<'a>(&self, Rows { ids, positions, packing }: Rows<'a>) -> Done<CandlePlaced<'a>> {
@@ -43,7 +43,7 @@ impl Ops for Candle {
         1
     }
 
-    fn join(&self, parts: &mut [ThreadBuffers<Self>], _: &mut Pool<Self>) -> Done<Numbers> {
+    fn join(&self, parts: &mut [ThreadBuffers<Self>], _: &mut Pool<Self>) -> Done<CandleTensor> {
         Ok(parts.first_mut().map(|part| std::mem::take(&mut part.hidden)).unwrap_or_default())
     }
 
@@ -54,7 +54,7 @@ impl Ops for Candle {
         table: &Param<Self>,
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let ids = self.upload(at.ids.clone(), at.ids.len())?;
         Ok(weight(table)?.index_select(&ids, 0)?.into())
     }
@@ -62,7 +62,7 @@ impl Ops for Candle {
     fn gather_back(
         &self,
         table: &Param<Self>,
-        dx: &Numbers,
+        dx: &CandleTensor,
         at: &CandlePlaced<'_>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<()> {
@@ -86,19 +86,19 @@ impl Ops for Candle {
         Ok(())
     }
 
-    fn norm(&self, x: &Numbers, norm: &Norm<Self>, _: &mut Pool<Self>) -> Done<Numbers> {
+    fn norm(&self, x: &CandleTensor, norm: &Norm<Self>, _: &mut Pool<Self>) -> Done<CandleTensor> {
         Ok(norm.forward(&x.rows(norm.width())?)?.into())
     }
 
     fn norm_back(
         &self,
-        x: &Numbers,
+        x: &CandleTensor,
         norm: &Norm<Self>,
-        dy: &Numbers,
-        onto: Option<Numbers>,
+        dy: &CandleTensor,
+        onto: Option<CandleTensor>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let width = norm.width();
         let dx = norm.backward(&x.rows(width)?, &dy.rows(width)?, sums)?;
         match onto {
@@ -107,55 +107,13 @@ impl Ops for Candle {
         }
     }
 
-    fn linear(&self, x: &Numbers, map: &Linear<Self>, _: &mut Pool<Self>) -> Done<Numbers> {
-        Ok(linear::forward(map, &x.rows(map.dims().1)?, None)?.into())
-    }
-
-    fn linear_onto(
-        &self,
-        onto: &Numbers,
-        x: &Numbers,
-        map: &Linear<Self>,
-        _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
-        let (o, i) = map.dims();
-        Ok((onto.rows(o)? + linear::forward(map, &x.rows(i)?, None)?)?.into())
-    }
-
-    fn linear_back(
-        &self,
-        x: &Numbers,
-        maps: &[(&Linear<Self>, &Numbers)],
-        sums: &mut Gradients<'_, Self>,
-        _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
-        let mut sum: Option<Tensor> = None;
-        for (map, dy) in maps {
-            let (o, i) = map.dims();
-            let dx = linear::backward(map, [&x.rows(i)?, &dy.rows(o)?], None, sums)?;
-            sum = Some(sum.map_or(Ok(dx.clone()), |sum| sum + dx)?);
-        }
-        Ok(Numbers(sum))
-    }
-
-    fn linear_onto_back(
-        &self,
-        x: &Numbers,
-        map: &Linear<Self>,
-        dy: &Numbers,
-        sums: &mut Gradients<'_, Self>,
-        pool: &mut Pool<Self>,
-    ) -> Done<Numbers> {
-        self.linear_back(x, &[(map, dy)], sums, pool)
-    }
-
     fn turn(
         &self,
-        x: Numbers,
+        x: CandleTensor,
         turn: &HeadTurn<'_, Self>,
         at: &CandlePlaced<'_>,
         pool: &mut Pool<Self>,
-    ) -> Done<(Numbers, Option<Numbers>)> {
+    ) -> Done<(CandleTensor, Option<CandleTensor>)> {
         let (x, raw) = match turn.norm {
             None => (x, None),
             Some(norm) => (self.norm(&x, norm, pool)?, Some(x)),
@@ -166,13 +124,13 @@ impl Ops for Candle {
 
     fn turn_back(
         &self,
-        dx: Numbers,
-        raw: Option<Numbers>,
+        dx: CandleTensor,
+        raw: Option<CandleTensor>,
         turn: &HeadTurn<'_, Self>,
         at: &CandlePlaced<'_>,
         sums: &mut Gradients<'_, Self>,
         pool: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let dx = match turn.rope {
             None => dx,
             Some(rope) => rotate(&dx, turn.heads, rope, at, true)?,
@@ -181,42 +139,47 @@ impl Ops for Candle {
         self.norm_back(&raw, norm, &dx, None, sums, pool)
     }
 
-    fn swiglu(&self, gate: &Numbers, up: &Numbers, _: &mut Pool<Self>) -> Done<Numbers> {
+    fn swiglu(
+        &self,
+        gate: &CandleTensor,
+        up: &CandleTensor,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
         Ok(gates::gated(Activation::Silu, &gate.rows(1)?, &up.rows(1)?)?.into())
     }
 
     fn swiglu_back(
         &self,
-        [gate, up]: [&Numbers; 2],
-        dact: &Numbers,
-        _: Numbers,
+        [gate, up]: [&CandleTensor; 2],
+        dact: &CandleTensor,
+        _: CandleTensor,
         _: &mut Pool<Self>,
-    ) -> Done<[Numbers; 2]> {
+    ) -> Done<[CandleTensor; 2]> {
         gated_back(Activation::Silu, [gate, up], dact)
     }
 
     fn attend(
         &self,
-        qkv: [&Numbers; 3],
+        qkv: [&CandleTensor; 3],
         at: &CandlePlaced<'_>,
         heads: Heads,
         _: &mut Pool<Self>,
-    ) -> Done<(Numbers, ())> {
+    ) -> Done<(CandleTensor, ())> {
         let [q, k, v] = projected(qkv, heads)?;
         Ok((attention::attend([&q, &k, &v], at.packing, (heads, None))?.into(), ()))
     }
 
     fn attend_back(
         &self,
-        qkv: [&Numbers; 3],
-        out: [&Numbers; 2],
+        qkv: [&CandleTensor; 3],
+        out: [&CandleTensor; 2],
         (): &(),
         at: &CandlePlaced<'_>,
         heads: Heads,
         _: &mut Pool<Self>,
-    ) -> Done<[Numbers; 3]> {
+    ) -> Done<[CandleTensor; 3]> {
         let [dq, dk, dv, _] = attend_back(qkv, out, at, (heads, None))?;
-        Ok([dq, dk, dv].map(Numbers::from))
+        Ok([dq, dk, dv].map(CandleTensor::from))
     }
 
     #[allow(unsafe_code)]
@@ -224,7 +187,7 @@ impl Ops for Candle {
         &self,
         kv: &CandleKv,
         layer: usize,
-        [k, v]: [&Numbers; 2],
+        [k, v]: [&CandleTensor; 2],
         at: &CandlePlaced<'_>,
     ) -> Done<()> {
         let to = kv.layer(layer)?;
@@ -234,19 +197,19 @@ impl Ops for Candle {
 
     fn attend_cached(
         &self,
-        q: &Numbers,
+        q: &CandleTensor,
         (kv, layer): (&CandleKv, usize),
         at: &CandlePlaced<'_>,
         heads: Heads,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let q = q.rows(heads.q * heads.dim)?;
         Ok(cached::attend(&q, kv.layer(layer)?, at.segments, (heads, None))?.into())
     }
 
     fn logprobs(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         head: &OutputHead<Self>,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
@@ -256,13 +219,13 @@ impl Ops for Candle {
 
     fn loss(
         &self,
-        hidden: &Numbers,
+        hidden: &CandleTensor,
         head: &OutputHead<Self>,
         of: Targets<'_>,
         offsets: &[usize],
         loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
         sums: &mut Gradients<'_, Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         Ok(self.head_loss(hidden, head, of, offsets, loss, sums)?.into())
     }
 }
@@ -279,27 +242,27 @@ fn ids(tokens: NewTokens<'_, Candle>) -> Vec<u32> {
 
 /// Rotates heads by the positions of their tokens, or by the opposite angles.
 fn rotate(
-    x: &Numbers,
+    x: &CandleTensor,
     heads: usize,
-    rope: &Angles,
+    rope: &CandleAngles,
     at: &CandlePlaced<'_>,
     back: bool,
-) -> Done<Numbers> {
+) -> Done<CandleTensor> {
     let [cos, sin] = rope.of_positions(at.positions)?;
     let x = x.get()?.reshape((at.positions.len(), heads, rope.head_dim()))?;
     Ok(rotary::rotate(&x, [&cos, &sin], back)?.into())
 }
 
 /// Returns queries, keys and values `[N, width]`.
-pub(super) fn projected([q, k, v]: [&Numbers; 3], heads: Heads) -> Done<[Tensor; 3]> {
+pub(super) fn projected([q, k, v]: [&CandleTensor; 3], heads: Heads) -> Done<[Tensor; 3]> {
     let (wide, narrow) = (heads.q * heads.dim, heads.kv * heads.dim);
     Ok([q.rows(wide)?, k.rows(narrow)?, v.rows(narrow)?])
 }
 
 /// Computes the gradients of attention by queries, keys, values and sinks.
 pub(super) fn attend_back(
-    qkv: [&Numbers; 3],
-    [out, dout]: [&Numbers; 2],
+    qkv: [&CandleTensor; 3],
+    [out, dout]: [&CandleTensor; 2],
     at: &CandlePlaced<'_>,
     (heads, sinks): (Heads, Option<&Tensor>),
 ) -> Done<[Tensor; 4]> {
@@ -311,9 +274,9 @@ pub(super) fn attend_back(
 /// Computes the gradients of an activated gate times `up`.
 pub(super) fn gated_back(
     of: Activation,
-    [gate, up]: [&Numbers; 2],
-    dact: &Numbers,
-) -> Done<[Numbers; 2]> {
+    [gate, up]: [&CandleTensor; 2],
+    dact: &CandleTensor,
+) -> Done<[CandleTensor; 2]> {
     let (gate, up, dact) = (gate.rows(1)?, up.rows(1)?, dact.rows(1)?);
-    Ok(gates::gated_back(of, [&gate, &up], &dact)?.map(Numbers::from))
+    Ok(gates::gated_back(of, [&gate, &up], &dact)?.map(CandleTensor::from))
 }

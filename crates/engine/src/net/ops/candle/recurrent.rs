@@ -8,7 +8,7 @@ use super::rule::{
     sources,
 };
 use super::{
-    Candle, CandleKv, CandlePlaced, Done, Numbers, add_gradient, gates, join_rows, weight,
+    Candle, CandleKv, CandlePlaced, CandleTensor, Done, add_gradient, gates, join_rows, weight,
 };
 use crate::files::parts::Conv;
 use crate::net::gradients::Gradients;
@@ -17,52 +17,62 @@ use crate::net::pool::Pool;
 use crate::net::values::Param;
 
 impl RecurrentOps for Candle {
-    fn apply_gate(&self, x: &Numbers, gate: &Numbers, _: &mut Pool<Self>) -> Done<Numbers> {
+    fn apply_gate(
+        &self,
+        x: &CandleTensor,
+        gate: &CandleTensor,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
         Ok(gates::sigmoid_gate(&x.rows(1)?, &gate.rows(1)?)?.into())
     }
 
     fn apply_gate_back(
         &self,
-        [x, gate]: [&Numbers; 2],
-        dout: &Numbers,
+        [x, gate]: [&CandleTensor; 2],
+        dout: &CandleTensor,
         _: &mut Pool<Self>,
-    ) -> Done<[Numbers; 2]> {
+    ) -> Done<[CandleTensor; 2]> {
         let back = gates::sigmoid_gate_back(&x.rows(1)?, &gate.rows(1)?, &dout.rows(1)?)?;
-        Ok(back.map(Numbers::from))
+        Ok(back.map(CandleTensor::from))
     }
 
-    fn multiply(&self, a: &Numbers, b: &Numbers, _: &mut Pool<Self>) -> Done<Numbers> {
+    fn multiply(
+        &self,
+        a: &CandleTensor,
+        b: &CandleTensor,
+        _: &mut Pool<Self>,
+    ) -> Done<CandleTensor> {
         Ok((a.rows(1)? * b.rows(1)?)?.into())
     }
 
-    fn silu(&self, x: &Numbers, _: &mut Pool<Self>) -> Done<Numbers> {
+    fn silu(&self, x: &CandleTensor, _: &mut Pool<Self>) -> Done<CandleTensor> {
         Ok(gates::silu(x.get()?)?.into())
     }
 
-    fn silu_back(&self, x: &Numbers, gradient: Numbers) -> Done<Numbers> {
+    fn silu_back(&self, x: &CandleTensor, gradient: CandleTensor) -> Done<CandleTensor> {
         Ok(gates::silu_back(&x.rows(1)?, &gradient.rows(1)?)?.into())
     }
 
     fn convolve(
         &self,
-        x: &Numbers,
+        x: &CandleTensor,
         conv: &Conv<Param<Self>>,
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let (inputs, _) = self.tap_inputs(x, conv, at)?;
         Ok(convolution(conv)?.forward(&inputs)?.into())
     }
 
     fn convolve_back(
         &self,
-        x: &Numbers,
+        x: &CandleTensor,
         conv: &Conv<Param<Self>>,
-        dy: &Numbers,
+        dy: &CandleTensor,
         at: &CandlePlaced<'_>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let (channels, n) = (conv.weight.dims()[0], at.positions.len());
         let (inputs, taps) = self.tap_inputs(x, conv, at)?;
         let dy = dy.rows(channels)?;
@@ -81,12 +91,12 @@ impl RecurrentOps for Candle {
 
     fn convolve_cached(
         &self,
-        x: &Numbers,
+        x: &CandleTensor,
         conv: &Conv<Param<Self>>,
         (kv, layer): (&CandleKv, usize),
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let (channels, kernel) = (conv.weight.dims()[0], conv.kernel);
         let (x, of, mut start, mut parts) = (x.rows(channels)?, convolution(conv)?, 0, Vec::new());
         for segment in at.segments {
@@ -105,27 +115,27 @@ impl RecurrentOps for Candle {
 
     fn delta_inputs(
         &self,
-        raw: &Numbers,
-        [a, b]: [&Numbers; 2],
+        raw: &CandleTensor,
+        [a, b]: [&CandleTensor; 2],
         net: &DeltaWeights<Self>,
         _: &mut Pool<Self>,
     ) -> Done<DeltaInputs<Self>> {
         let mixed = raw.rows(net.heads.mixed_width())?;
-        let mixed = Numbers::from(normalize_keys(&mixed, net.heads)?);
+        let mixed = CandleTensor::from(normalize_keys(&mixed, net.heads)?);
         let (a, b) = (a.rows(net.heads.values)?, b.rows(net.heads.values)?);
         let of = [weight(&net.a_log)?, weight(&net.dt_bias)?];
-        let decay = Numbers::from(log_decay(&a, of.each_ref())?.exp()?);
+        let decay = CandleTensor::from(log_decay(&a, of.each_ref())?.exp()?);
         Ok(DeltaInputs { mixed, decay, beta: gates::sigmoid(&b)?.into() })
     }
 
     fn delta_inputs_back(
         &self,
-        (raw, [a, b]): (&Numbers, [&Numbers; 2]),
+        (raw, [a, b]): (&CandleTensor, [&CandleTensor; 2]),
         net: &DeltaWeights<Self>,
         gradients: DeltaInputs<Self>,
         sums: &mut Gradients<'_, Self>,
         _: &mut Pool<Self>,
-    ) -> Done<[Numbers; 3]> {
+    ) -> Done<[CandleTensor; 3]> {
         let (width, values) = (net.heads.mixed_width(), net.heads.values);
         let DeltaInputs { mixed, decay, beta: dbeta } = gradients;
         let draw = normalize_keys_back(&raw.rows(width)?, net.heads, &mixed.rows(width)?)?;
@@ -145,7 +155,7 @@ impl RecurrentOps for Candle {
         heads: DeltaHeads,
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
-    ) -> Done<[Numbers; 2]> {
+    ) -> Done<[CandleTensor; 2]> {
         let (rows, mut out) = (rows_of(inputs, heads)?, Vec::new());
         let mut states: Vec<Tensor> = Vec::new();
         for span in at.packing.spans() {
@@ -154,7 +164,7 @@ impl RecurrentOps for Candle {
             states.push(rows.run(span.tokens, before?, &mut out)?);
         }
         if out.is_empty() {
-            return Ok([Numbers::default(), Numbers::default()]);
+            return Ok([CandleTensor::default(), CandleTensor::default()]);
         }
         Ok([Tensor::stack(&out, 0)?.into(), Tensor::stack(&states, 0)?.into()])
     }
@@ -163,7 +173,7 @@ impl RecurrentOps for Candle {
         &self,
         inputs: &DeltaInputs<Self>,
         heads: DeltaHeads,
-        [states, dout]: [&Numbers; 2],
+        [states, dout]: [&CandleTensor; 2],
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
     ) -> Done<DeltaInputs<Self>> {
@@ -185,7 +195,7 @@ impl RecurrentOps for Candle {
                 ends[before] = Some(sum?);
             }
         }
-        let [mixed, decay, beta] = gather_back(found, heads)?.map(Numbers::from);
+        let [mixed, decay, beta] = gather_back(found, heads)?.map(CandleTensor::from);
         Ok(DeltaInputs { mixed, decay, beta })
     }
 
@@ -196,7 +206,7 @@ impl RecurrentOps for Candle {
         (kv, layer): (&CandleKv, usize),
         at: &CandlePlaced<'_>,
         _: &mut Pool<Self>,
-    ) -> Done<Numbers> {
+    ) -> Done<CandleTensor> {
         let (rows, mut out, mut start) = (rows_of(inputs, heads)?, Vec::new(), 0);
         for segment in at.segments {
             let tokens = start..start + segment.new_tokens;
@@ -207,7 +217,7 @@ impl RecurrentOps for Candle {
             })?;
         }
         if out.is_empty() {
-            return Ok(Numbers::default());
+            return Ok(CandleTensor::default());
         }
         Ok(Tensor::stack(&out, 0)?.into())
     }
@@ -221,17 +231,17 @@ fn rows_of(inputs: &DeltaInputs<Candle>, heads: DeltaHeads) -> Done<Inputs> {
 }
 
 /// Returns the weights of a convolution.
-fn convolution(conv: &Conv<Param<Candle>>) -> Done<rule::Conv> {
+fn convolution(conv: &Conv<Param<Candle>>) -> Done<rule::ChannelConv> {
     let dims = (conv.weight.dims()[0], conv.kernel);
     let bias = conv.bias.as_ref().map(weight).transpose()?;
-    Ok(rule::Conv { weight: weight(&conv.weight)?.reshape(dims)?, bias })
+    Ok(rule::ChannelConv { weight: weight(&conv.weight)?.reshape(dims)?, bias })
 }
 
 impl Candle {
     /// Returns the inputs `[N, C]` of each tap of a convolution of packed rows, and their tokens.
     fn tap_inputs(
         &self,
-        x: &Numbers,
+        x: &CandleTensor,
         conv: &Conv<Param<Self>>,
         at: &CandlePlaced<'_>,
     ) -> Done<(Vec<Tensor>, Vec<Tensor>)> {

@@ -8,14 +8,14 @@ use crate::files::hf_config::Frequencies;
 
 /// Cosines and sines by position and frequency. They are computed when a position is first used.
 #[derive(Debug)]
-pub struct Angles {
+pub struct CandleAngles {
     of: Frequencies,
     device: Device,
     /// Cosines and sines of the first positions, `[positions, half]` each; none before the first use.
     rows: RwLock<Option<[Tensor; 2]>>,
 }
 
-impl Angles {
+impl CandleAngles {
     /// Creates the angles of frequencies.
     pub(super) fn new(of: &Frequencies, device: &Device) -> Self {
         Self { of: of.clone(), device: device.clone(), rows: RwLock::default() }

@@ -27,12 +27,12 @@ pub(super) fn sources(spans: &[Span], kernel: usize) -> Vec<Vec<usize>> {
 }
 
 /// Convolution of channels: weights `[C, kernel]` and bias `[C]`.
-pub(super) struct Conv {
+pub(super) struct ChannelConv {
     pub(super) weight: Tensor,
     pub(super) bias: Option<Tensor>,
 }
 
-impl Conv {
+impl ChannelConv {
     /// Returns the weights `[1, C]` of a tap.
     fn tap(&self, index: usize) -> Result<Tensor> {
         self.weight.narrow(1, index, 1)?.t()?.contiguous()

@@ -68,7 +68,7 @@ fn gates_have_the_gradients_of_their_graph() {
 fn rotations_of_whole_heads_and_of_a_part_have_the_gradients_of_their_graph() {
     for partial in [1.0, 0.5] {
         let rope = Rope { partial, ..Rope::plain(1e4) };
-        let angles = Angles::new(&rope.frequencies(16), &Device::Cpu);
+        let angles = CandleAngles::new(&rope.frequencies(16), &Device::Cpu);
         let [cos, sin] = angles.of_positions(&[0, 1, 7, 63, 2]).unwrap();
         let (x, dy) = (leaf(1, &[5, 3, 16]), leaf(2, &[5, 3, 16]));
         let dx = rotary::rotate(&dy, [&cos, &sin], true).unwrap();
@@ -160,7 +160,7 @@ fn the_head_has_the_gradients_of_its_graph() {
         let targets = Tensor::from_slice(&[3_u32, 39, 0, 7, 7, 20], (6, 1), &device).unwrap();
         let inverse = [1.0_f32, 0.5, 2.0, 1.0, 1.0, 0.7];
         let inverse = Tensor::from_slice(&inverse, (6, 1), &device).unwrap();
-        let rows = head::Rows { weight: w.as_tensor().clone(), softcap, inverse, targets };
+        let rows = head::TargetRows { weight: w.as_tensor().clone(), softcap, inverse, targets };
         let (dlogp, dentropy) = (leaf(3, &[6, 1]), leaf(4, &[6, 1]));
         let scored = rows.score(&h).unwrap();
         let dz = rows.back(&rows.score(&h.detach()).unwrap(), [&dlogp, &dentropy]).unwrap();
@@ -175,8 +175,10 @@ fn the_head_has_the_gradients_of_its_graph() {
 fn convolutions_have_the_gradients_of_their_graph() {
     let (x, weight, bias) = (leaf(1, &[17, 6]), leaf(2, &[6, 4]), leaf(3, &[6]));
     let dy = leaf(4, &[17, 6]);
-    let of =
-        rule::Conv { weight: weight.as_tensor().clone(), bias: Some(bias.as_tensor().clone()) };
+    let of = rule::ChannelConv {
+        weight: weight.as_tensor().clone(),
+        bias: Some(bias.as_tensor().clone()),
+    };
     let zeros = Tensor::zeros((1, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
     let all = Tensor::cat(&[x.as_tensor(), &zeros], 0).unwrap();
     let taps = rule::sources(&TREE.spans(), 4);
@@ -246,11 +248,11 @@ fn the_delta_rule_of_a_tree_has_the_gradients_of_its_graph() {
 #[test]
 fn an_error_of_candle_is_one_of_a_device_in_one_line() {
     let ops = Candle::cpu();
-    let wrong = ops.upload(vec![1.0_f32; 3], 4).map(Numbers::from);
+    let wrong = ops.upload(vec![1.0_f32; 3], 4).map(CandleTensor::from);
     let error = ModelError::from(wrong.unwrap_err());
     assert_eq!(error.kind(), ModelErrorKind::Device);
     let text = error.to_string();
     assert!(text.starts_with("candle failed: ") && !text.contains('\n'), "{text}");
-    let error = Numbers::default().get().unwrap_err().to_string();
+    let error = CandleTensor::default().get().unwrap_err().to_string();
     assert_eq!(error, "an operation reads an empty buffer");
 }

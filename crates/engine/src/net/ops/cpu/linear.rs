@@ -9,8 +9,61 @@ use rayon::prelude::*;
 
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Dropout, Linear, Lora};
-use crate::net::ops::Cpu;
+use crate::net::ops::{Cpu, Done, LinearOps};
 use crate::net::pool::Pool;
+
+impl LinearOps for Cpu {
+    fn linear(&self, x: &Vec<f32>, map: &Linear<Self>, pool: &mut Pool) -> Done<Vec<f32>> {
+        Ok(project(map, x, self.precision, pool))
+    }
+
+    fn linears<const N: usize>(
+        &self,
+        x: &Vec<f32>,
+        maps: [&Linear<Self>; N],
+        pool: &mut Pool,
+    ) -> Done<[Vec<f32>; N]> {
+        Ok(project_each(maps, x, self.precision, pool))
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &Vec<f32>,
+        x: &Vec<f32>,
+        map: &Linear<Self>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut y = pool.copy(onto);
+        forward(map, x, &mut y, self.precision.add(), pool);
+        Ok(y)
+    }
+
+    fn linear_back(
+        &self,
+        x: &Vec<f32>,
+        maps: &[(&Linear<Self>, &Vec<f32>)],
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        let mut dx = pool.take(x.len());
+        for (index, (map, dy)) in maps.iter().enumerate() {
+            let products = if index == 0 { self.precision.set() } else { self.precision.add() };
+            backward(map, [x, dy], &mut dx, products, sums, pool);
+        }
+        Ok(dx)
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &Vec<f32>,
+        map: &Linear<Self>,
+        dy: &Vec<f32>,
+        sums: &mut Gradients<'_>,
+        pool: &mut Pool,
+    ) -> Done<Vec<f32>> {
+        self.linear_back(x, &[(map, dy)], sums, pool)
+    }
+}
 
 /// Computes `y [N, O]` in a buffer of the pool, for `x [N, I]`.
 pub(crate) fn project(

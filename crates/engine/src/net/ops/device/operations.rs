@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use maverl_kernels::attention::Heads;
-use maverl_kernels::cuda::{Destination, HeadInput, HeadNorm, RopeTables, Slice};
+use maverl_kernels::cuda::{HeadInput, HeadNorm, RopeTables, Slice};
 
 use super::{
     DecodingPasses, Device, DeviceKv, DevicePlaced, DeviceTokens, Runner, Seen, empty,
@@ -136,69 +136,6 @@ impl<M: Runner> Ops for Device<M> {
             self.kernels.rms_norm_back(x, w, *eps, dy, add, to, None, dw).map_err(machine_error)
         })?;
         Ok(dx)
-    }
-
-    fn linear(&self, x: &Self::Act, map: &Linear<Self>, _: &mut Pool<Self>) -> Done<Self::Act> {
-        let (o, i) = map.dims();
-        let mut y = self.take(x.len() / i * o)?;
-        self.map(map, x.read()?, Destination::Bf16(y.write()?))?;
-        Ok(y)
-    }
-
-    fn linears<const N: usize>(
-        &self,
-        x: &Self::Act,
-        maps: [&Linear<Self>; N],
-        _: &mut Pool<Self>,
-    ) -> Done<[Self::Act; N]> {
-        self.maps(x, maps)
-    }
-
-    fn linear_onto(
-        &self,
-        onto: &Self::Stream,
-        x: &Self::Act,
-        map: &Linear<Self>,
-        _: &mut Pool<Self>,
-    ) -> Done<Self::Stream> {
-        let mut y = self.take(onto.len())?;
-        self.map(map, x.read()?, Destination::Onto(onto.read()?, y.write()?))?;
-        Ok(y)
-    }
-
-    fn linear_back(
-        &self,
-        x: &Self::Act,
-        maps: &[(&Linear<Self>, &Self::Act)],
-        sums: &mut Gradients<'_, Self>,
-        _: &mut Pool<Self>,
-    ) -> Done<Self::Act> {
-        let mut dx = self.take(x.len())?;
-        if let [(map, dy)] = maps {
-            self.map_back(map, [x.read()?, dy.read()?], Destination::Bf16(dx.write()?), sums)?;
-            return Ok(dx);
-        }
-        let mut wide = self.take(x.len())?;
-        for (index, (map, dy)) in maps.iter().enumerate() {
-            let to = wide.write()?;
-            let to = if index == 0 { Destination::F32(to) } else { Destination::Add(to) };
-            self.map_back(map, [x.read()?, dy.read()?], to, sums)?;
-        }
-        self.kernels.round_to_bf16(wide.read()?, dx.write()?).map_err(machine_error)?;
-        Ok(dx)
-    }
-
-    fn linear_onto_back(
-        &self,
-        x: &Self::Act,
-        map: &Linear<Self>,
-        dy: &Self::Stream,
-        sums: &mut Gradients<'_, Self>,
-        pool: &mut Pool<Self>,
-    ) -> Done<Self::Act> {
-        let mut rounded = self.take(dy.len())?;
-        self.kernels.round_to_bf16(dy.read()?, rounded.write()?).map_err(machine_error)?;
-        self.linear_back(x, &[(map, &rounded)], sums, pool)
     }
 
     fn turn(

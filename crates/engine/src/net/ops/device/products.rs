@@ -8,7 +8,74 @@ use super::{Device, DeviceNumbers, Done, Runner, machine_error, sum, with_weight
 use crate::files::ModelError;
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Linear, Lora};
+use crate::net::ops::{Buffer, LinearOps};
+use crate::net::pool::Pool;
 use crate::net::values::Param;
+
+impl<M: Runner> LinearOps for Device<M> {
+    fn linear(&self, x: &Self::Act, map: &Linear<Self>, _: &mut Pool<Self>) -> Done<Self::Act> {
+        let (o, i) = map.dims();
+        let mut y = self.take(x.len() / i * o)?;
+        self.map(map, x.read()?, Destination::Bf16(y.write()?))?;
+        Ok(y)
+    }
+
+    fn linears<const N: usize>(
+        &self,
+        x: &Self::Act,
+        maps: [&Linear<Self>; N],
+        _: &mut Pool<Self>,
+    ) -> Done<[Self::Act; N]> {
+        self.maps(x, maps)
+    }
+
+    fn linear_onto(
+        &self,
+        onto: &Self::Stream,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Stream> {
+        let mut y = self.take(onto.len())?;
+        self.map(map, x.read()?, Destination::Onto(onto.read()?, y.write()?))?;
+        Ok(y)
+    }
+
+    fn linear_back(
+        &self,
+        x: &Self::Act,
+        maps: &[(&Linear<Self>, &Self::Act)],
+        sums: &mut Gradients<'_, Self>,
+        _: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut dx = self.take(x.len())?;
+        if let [(map, dy)] = maps {
+            self.map_back(map, [x.read()?, dy.read()?], Destination::Bf16(dx.write()?), sums)?;
+            return Ok(dx);
+        }
+        let mut wide = self.take(x.len())?;
+        for (index, (map, dy)) in maps.iter().enumerate() {
+            let to = wide.write()?;
+            let to = if index == 0 { Destination::F32(to) } else { Destination::Add(to) };
+            self.map_back(map, [x.read()?, dy.read()?], to, sums)?;
+        }
+        self.kernels.round_to_bf16(wide.read()?, dx.write()?).map_err(machine_error)?;
+        Ok(dx)
+    }
+
+    fn linear_onto_back(
+        &self,
+        x: &Self::Act,
+        map: &Linear<Self>,
+        dy: &Self::Stream,
+        sums: &mut Gradients<'_, Self>,
+        pool: &mut Pool<Self>,
+    ) -> Done<Self::Act> {
+        let mut rounded = self.take(dy.len())?;
+        self.kernels.round_to_bf16(dy.read()?, rounded.write()?).map_err(machine_error)?;
+        self.linear_back(x, &[(map, &rounded)], sums, pool)
+    }
+}
 
 impl<M: Runner> Device<M> {
     /// Computes `scale · x Aᵀ`, `[N, r]`, for the correction of an adapter.
@@ -65,7 +132,7 @@ impl<M: Runner> Device<M> {
     }
 
     /// Computes maps of one input, in one launch where its rows are few and no map has an adapter.
-    pub(super) fn maps<const N: usize>(
+    fn maps<const N: usize>(
         &self,
         x: &DeviceNumbers<M, u16>,
         maps: [&Linear<Self>; N],
@@ -97,7 +164,7 @@ impl<M: Runner> Device<M> {
     }
 
     /// Adds the gradients of a map's weights, and writes that of its input.
-    pub(super) fn map_back(
+    fn map_back(
         &self,
         map: &Linear<Self>,
         [x, dy]: [Slice<'_, u16>; 2],
