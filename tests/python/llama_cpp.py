@@ -1,11 +1,12 @@
-"""Prints the likeliest tokens of llama.cpp after a prompt, with their log-probs (package `xllamacpp`).
+"""Prints the likeliest tokens of llama.cpp after a prompt, and the log-prob of the first (package `xllamacpp`).
 
 Arguments: a JSON list of objects with `file`, `prompt` (token ids) and `count`.
-Output: a JSON list with a list `[[id, logprob], ...]` for each.
+Output: a JSON list with `[[id, ...], logprob]` for each.
 """
 
 import json
 import sys
+import urllib.request
 
 import xllamacpp
 
@@ -24,15 +25,19 @@ def continuation(file, prompt, count):
         "prompt": prompt,
         "n_predict": count,
         "temperature": 0.0,
-        "logprobs": 1,
+        "n_probs": 1,
         "cache_prompt": False,
         "ignore_eos": True,
+        # A list of log-probs has one entry for several tokens whose bytes are no characters.
+        "return_tokens": True,
     }
     server = xllamacpp.Server(params)
-    answer = server.handle_completions(request)
-    answer = json.loads(answer) if isinstance(answer, str) else answer
-    tokens = answer["choices"][0]["logprobs"]["content"]
-    return [[token["id"], token["logprob"]] for token in tokens]
+    body = json.dumps(request).encode()
+    headers = {"Content-Type": "application/json"}
+    post = urllib.request.Request(server.listening_address + "/completion", body, headers)
+    with urllib.request.urlopen(post) as response:
+        answer = json.load(response)
+    return [answer["tokens"], answer["completion_probabilities"][0]["logprob"]]
 
 
 print(json.dumps([continuation(**case) for case in json.loads(sys.argv[1])]))

@@ -107,8 +107,7 @@ pub(super) fn summary(text: &str) -> String {
     let lines = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
     let first: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let first = first.join(" ");
-    // A number before the period is that of a version, or of a model.
-    let end = first.match_indices(". ").map(|(at, _)| at + 1).next();
+    let end = first.match_indices(". ").map(|(at, _)| at).find(|at| !first[..*at].ends_with("Dr"));
     first[..end.unwrap_or(first.len())].trim_end_matches(['.', ':']).to_owned()
 }
 
@@ -166,6 +165,7 @@ mod tests {
     fn the_summary_is_the_first_sentence_of_the_comment() {
         assert_eq!(summary("# One agent answers. It is\n# fast.\nseed = 1"), "One agent answers");
         assert_eq!(summary("# A long\n# sentence:\n#\n#   code\n"), "A long sentence");
+        assert_eq!(summary("# GRPO beside Dr. MAS. Both"), "GRPO beside Dr. MAS");
         assert_eq!(summary("seed = 1"), "");
     }
 

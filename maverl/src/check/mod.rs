@@ -23,7 +23,7 @@ mod team;
 mod tests;
 
 pub use machine::available_memory;
-pub(crate) use machine::missing_package;
+pub(crate) use machine::missing_part;
 pub use purpose::Purpose;
 pub use schema::schema;
 pub use survey::{Questions, Survey, survey};

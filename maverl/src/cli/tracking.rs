@@ -8,13 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::check::missing_package;
+use crate::check::missing_part;
 use crate::cli::failure::Failure;
 use crate::cli::terminal::tell;
 use crate::config::{TrackConfig, TrackTarget};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::{RunLocation, TRACK};
+use crate::run_dir::{RunLocation, TRACK, tracker_log};
 use crate::train::{self, Options, Progress, Report, StepLine, TrainError};
 use crate::trajectory::Episode;
 
@@ -46,9 +46,9 @@ pub(super) async fn train_tracked(
     report
 }
 
-/// Refuses a new run whose trackers need a package that Python does not have; of a resumed one, it is a warning.
+/// Refuses a new run whose trackers need a package or an address that is not there; of a resumed one, it is a warning.
 pub(super) fn check_packages(config: &TrackConfig, place: &RunLocation) -> Result<(), Failure> {
-    for missing in config.to.iter().filter_map(|target| missing_package(config, target)) {
+    for missing in config.to.iter().filter_map(|target| missing_part(config, target)) {
         match place {
             RunLocation::Resume(_) => tell(format_args!("warning: {missing}")),
             _ => return Err(Failure(missing)),
@@ -81,8 +81,7 @@ impl Followed {
         let folder = dir.join(TRACK);
         fs::create_dir_all(&folder)?;
         let name = target.tracker.name();
-        let log =
-            File::options().create(true).append(true).open(folder.join(format!("{name}.log")))?;
+        let log = File::options().create(true).append(true).open(tracker_log(dir, name))?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("track").arg(dir).args(["--to", &target.to_string()]);
         command.args(["--follow", &std::process::id().to_string()]);

@@ -10,16 +10,17 @@ def start_environment(path):
     if not callable(kind):
         raise Unusable(f"has no class `{name}`: write `class = \"..\"`")
     world = kind(**copied(arguments))
-    missing = [method for method in ("reset", "step") if not callable(getattr(world, method, None))]
-    if missing:
-        raise Unusable(f"`{name}` has no method `{missing[0]}`; an environment has `reset(task, seed)` and `step(state, action)`")
+    if not callable(getattr(world, "reset", None)):
+        raise Unusable(f"`{name}` has no method `reset`; an environment has `reset(task, seed)`, and `step(state, action)` if teams act")
     waits = [m for m in ("reset", "step", "score", "tools", "fork", "close") if inspect.iscoroutinefunction(getattr(world, m, None))]
     if waits:
         raise Unusable(f"`{waits[0]}` of `{name}` is `async def`; write `def`, and `asyncio.run` in it if it has to wait")
-    required, accepted, _ = parameters_of(world.step)
-    if len(required) > 2:
-        raise Unusable(f"`step` of `{name}` needs {quote(required)}; it gets `state` and `action`, or `action` as in Gymnasium")
-    own = len(required) == 2 or "state" in accepted
+    own = True
+    if callable(getattr(world, "step", None)):
+        required, accepted, _ = parameters_of(world.step)
+        if len(required) > 2:
+            raise Unusable(f"`step` of `{name}` needs {quote(required)}; it gets `state` and `action`, or `action` as in Gymnasium")
+        own = len(required) == 2 or "state" in accepted
     sessions = (OwnSessions if own else GymnasiumSessions)(path, kind, arguments, world)
     return sessions.answer, {"ok": True, "tools": sessions.tools(), "scores": callable(getattr(world, "score", None))}
 
@@ -89,6 +90,8 @@ class OwnSessions(Sessions):
         return state, as_text(state.get("observation")) if isinstance(state, dict) else None
 
     def act(self, state, action):
+        if not callable(getattr(self.world, "step", None)):
+            raise Wrong("the class has no method `step(state, action)`, and the team acts")
         return self.world.step(state, action)
 
     def end(self, state):

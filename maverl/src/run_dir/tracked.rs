@@ -54,14 +54,26 @@ pub fn tracker_cursor(dir: &Path, tracker: &str) -> PathBuf {
     dir.join(TRACK).join(format!("{tracker}.json"))
 }
 
-/// Returns the trackers that have a cursor in a run directory, with the number of rows that each lacks. A cursor that is unreadable
-/// is left out; `maverl track` says why.
+/// Returns the path of what `maverl track` prints about a tracker while it follows a run.
+pub(crate) fn tracker_log(dir: &Path, tracker: &str) -> PathBuf {
+    dir.join(TRACK).join(format!("{tracker}.log"))
+}
+
+/// Returns the rows that a tracker of a run has: none while a server that is followed has not answered.
+fn sent_rows(dir: &Path, tracker: &str) -> Option<TrackedRows> {
+    let cursor = tracker_cursor(dir, tracker);
+    match fs::read(&cursor) {
+        Ok(text) => serde_json::from_slice(&text).ok(),
+        Err(_) if cursor.exists() || !tracker_log(dir, tracker).exists() => None,
+        Err(_) => Some(TrackedRows::default()),
+    }
+}
+
+/// Returns the trackers that a run is sent to, with the number of rows that each lacks. A cursor that is unreadable is left out;
+/// `maverl track` says why.
 pub fn tracker_lags(dir: &Path) -> Vec<TrackerLag> {
-    let names = Tracker::ALL.map(Tracker::name);
-    let cursors = names.iter().filter_map(|name| {
-        let text = fs::read(tracker_cursor(dir, name)).ok()?;
-        Some((*name, serde_json::from_slice::<TrackedRows>(&text).ok()?))
-    });
+    let names = Tracker::ALL.map(Tracker::name).into_iter();
+    let cursors = names.filter_map(|name| Some((name, sent_rows(dir, name)?)));
     let cursors: Vec<_> = cursors.collect();
     if cursors.is_empty() {
         return Vec::new();
@@ -115,5 +127,16 @@ mod tests {
         let expected =
             ["mlflow has every row", "trackio is 1 row behind", "wandb is 3 rows behind"];
         assert_eq!(lags, expected);
+    }
+
+    #[test]
+    fn a_tracker_whose_server_never_answered_lacks_every_row() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(TRACK)).unwrap();
+        fs::write(dir.path().join(METRICS), "{\"step\":1}\n").unwrap();
+        fs::write(dir.path().join(TIMING), "{\"step\":1,\"time/step_s\":1}\n").unwrap();
+        fs::write(tracker_log(dir.path(), "mlflow"), "").unwrap();
+        let lags = tracker_lags(dir.path());
+        assert_eq!(lags, [TrackerLag { tracker: "mlflow", rows_behind: 1 }]);
     }
 }

@@ -293,6 +293,7 @@ fn what_is_no_tracker_is_refused_before_the_first_step() {
     train(&["--set", &set("mlflow=http://me:secret@127.0.0.1:1")])
         .failed()
         .says(&["a user or a password"]);
+    train(&["--track", "mlflow"]).failed().says(&["no server of MLflow", "MLFLOW_TRACKING_URI"]);
     let python = ["--track", "wandb", "--track-python", "false"];
     train(&python).failed().says(&["false has no module `wandb`", "--track-python PATH"]);
     let check = ["check", "run.toml", "--set", &set("swanlab"), "--set", "track.python=\"false\""];

@@ -15,7 +15,7 @@ use super::purpose::Purpose;
 use crate::config::source::Problems;
 use crate::plan::{DeviceMemory, Plan};
 pub use available::available_memory;
-pub(crate) use trackers::missing_package;
+pub(crate) use trackers::missing_part;
 
 pub(super) use endpoints::check_endpoints;
 #[cfg(test)]

@@ -1,19 +1,24 @@
-//! Packages for Python that trackers need.
+//! Packages for Python and addresses that trackers need.
 
 use std::process::{Command, Stdio};
 
 use crate::config::source::{Problems, path};
 use crate::config::{TrackConfig, TrackTarget, Tracker};
 
-/// Reports the packages that trackers need and Python does not have.
+/// Reports the packages and addresses that trackers need and that are not there.
 pub(super) fn check_trackers(config: &TrackConfig, problems: &mut Problems<'_>) {
-    for missing in config.to.iter().filter_map(|target| missing_package(config, target)) {
+    for missing in config.to.iter().filter_map(|target| missing_part(config, target)) {
         problems.value(&path(["track", "to"]), missing, None);
     }
 }
 
 /// Returns the message about a package that a tracker needs and Python does not have.
-pub(crate) fn missing_package(config: &TrackConfig, target: &TrackTarget) -> Option<String> {
+pub(crate) fn missing_part(config: &TrackConfig, target: &TrackTarget) -> Option<String> {
+    let known = target.server.is_some() || std::env::var_os("MLFLOW_TRACKING_URI").is_some();
+    if target.tracker == Tracker::Mlflow && !known {
+        let wanted = "write `mlflow=http://127.0.0.1:5000`, or set MLFLOW_TRACKING_URI";
+        return Some(format!("`track.to`: no server of MLflow is known: {wanted}"));
+    }
     let (package, python) = (package_of(target)?, &config.python);
     let found = format!(
         "import importlib.util, sys; sys.exit(importlib.util.find_spec('{package}') is None)"

@@ -53,6 +53,14 @@ class Plain:
         return " ".join(map(str, state))
 
 
+class Quiz:
+    def reset(self, task, seed):
+        return {}
+
+    def score(self, state, answer):
+        return float(answer == "there")
+
+
 class Clock(Plain):
     def step(self, state, action):
         return {"observation": str(time.time()), "reward": 0.0}
@@ -159,6 +167,21 @@ async fn without_a_score_the_rewards_of_the_steps_add_up() {
 }
 
 #[tokio::test]
+async fn a_class_for_teams_that_never_act_needs_no_step() {
+    if !has_python() {
+        return;
+    }
+    let dir = python_dir("env.py", GRID);
+    let quiz = started(dir.path(), "Quiz");
+    let mut session = open(&quiz).await;
+    let score = Environment::score(&quiz, &session, Some("there")).await.unwrap();
+    assert_eq!(score.reward, 1.0);
+    let left = Action::Text("left".to_owned());
+    let error = DynEnvironment::act(&quiz, &mut session, left).await.unwrap_err();
+    assert!(error.0.contains("no method `step(state, action)`"), "{error}");
+}
+
+#[tokio::test]
 async fn an_episode_whose_process_ends_is_played_again_to_the_same_point() {
     if !has_python() {
         return;
@@ -222,7 +245,7 @@ async fn mistakes_of_a_class_are_named_with_file_and_line() {
     let error = Environment::start(&mut space, dir.path()).unwrap_err();
     assert_eq!(
         error.0,
-        "env.py: `Space` has no method `reset`; an environment has `reset(task, seed)` and `step(state, action)`"
+        "env.py: `Space` has no method `reset`; an environment has `reset(task, seed)`, and `step(state, action)` if teams act"
     );
 }
 

@@ -372,8 +372,7 @@ fn llama_cpp(cases: &[(&Path, Vec<u32>, usize)]) -> Option<Vec<(Vec<u32>, f64)>>
         .map(|(file, prompt, count)| json!({ "file": file, "prompt": prompt, "count": count }));
     let cases = cases.collect::<Value>().to_string();
     let found = python("xllamacpp", &[script.to_str().unwrap(), &cases])?;
-    let found: Vec<Vec<(u32, f64)>> = serde_json::from_str(&found).unwrap();
-    Some(found.into_iter().map(|of| (of.iter().map(|(id, _)| *id).collect(), of[0].1)).collect())
+    Some(serde_json::from_str(&found).unwrap())
 }
 
 #[test]
