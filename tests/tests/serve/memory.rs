@@ -12,6 +12,8 @@ use super::{KEY, Server, lab};
 const LARGEST: u64 = 256 << 10;
 /// Requests that fill what a server keeps.
 const WARMUP: usize = 3000;
+/// Connections over which many requests are sent.
+const CONNECTIONS: usize = 4;
 /// The growth of memory that is allowed after it, in KiB: that of the allocator.
 const GROWTH: u64 = 2 << 10;
 
@@ -204,8 +206,18 @@ const KINDS: &[Kind] = &[
     |words| ("/no/such/path", json!({"prompt": words})),
 ];
 
-/// Sends requests of these kinds in turn, with new words, over one connection.
+/// Sends requests of these kinds in turn, with new words, over several connections at once.
 fn send_words(server: &Server, kinds: &[Kind], requests: std::ops::Range<usize>) {
+    std::thread::scope(|scope| {
+        for first in 0..CONNECTIONS {
+            let own = requests.clone().skip(first).step_by(CONNECTIONS);
+            scope.spawn(move || send_over_one(server, kinds, own));
+        }
+    });
+}
+
+/// Sends the requests with these numbers, one after the other.
+fn send_over_one(server: &Server, kinds: &[Kind], requests: impl Iterator<Item = usize>) {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for i in requests {
