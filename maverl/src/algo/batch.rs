@@ -1,6 +1,6 @@
 //! Batches: one step's rows for each policy, in the order that fixes every sum.
 
-use maverl_engine::runtime::{Batch, Objective, Row};
+use maverl_engine::runtime::{Batch, Objective, Row, TeacherTokens};
 
 use crate::algo::Sample;
 use crate::algo::advantage::ReplyPair;
@@ -44,6 +44,22 @@ pub fn batches(
     }
     batches.retain(|(_, batch)| batch.trained_rows().next().is_some());
     batches
+}
+
+/// Adds the distributions of teachers, one or none for each of the samples of the batches, to their rows.
+pub(crate) fn add_teachers(
+    plan: &Plan,
+    samples: &[Sample],
+    taught: &[Option<TeacherTokens>],
+    batches: &mut [(usize, Batch)],
+) {
+    for (policy, batch) in batches {
+        batch.distill = plan.algorithm.distill.options();
+        let its = samples.iter().zip(taught).filter(|(sample, _)| sample.policy == *policy);
+        for (row, (_, teacher)) in batch.rows.iter_mut().zip(its) {
+            row.teacher.clone_from(teacher);
+        }
+    }
 }
 
 /// Returns true if a sample counts in its group, and is not trained on because its reply was truncated.

@@ -45,6 +45,7 @@
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290]; ORPO, [2403.07691]; SimPO, [2405.14734] | `loss/preference.rs` |
 //! | [`kto`](loss::kto) | `λ (1 − σ(±β (h − z₀)))` | KTO, [2402.01306] eq. 8 | `loss/kto.rs`, `advantage/pairs.rs` |
 //! | [`advantage::teacher_differences`] | `A ← c·A + k·(logp_T − logp_S)` | GKD, [2306.13649] | `advantage/distill.rs` |
+//! | [`teacher_divergence`](loss::teacher_divergence) | `KL(π_S ‖ π_T)`, `KL(π_T ‖ π_S)`, JSD | GKD, [2306.13649] | `loss/teacher.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
@@ -123,7 +124,7 @@ pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
 pub(crate) use advantage::{
     advantages, average_plays, baselines, declared_advantages, equal_rewards, is_greedy,
 };
-pub(crate) use batch::row;
+pub(crate) use batch::{add_teachers, row};
 pub use batch::{batches, pair_batches};
 pub(crate) use branch::{PlannedBranch, branches, further_branches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};

@@ -28,7 +28,7 @@ pub struct RowTokens<'a> {
 /// Sums over tokens. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PolicyLoss {
-    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)`.
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)`, with the divergence from teachers.
     pub loss: f64,
     /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
@@ -46,6 +46,12 @@ pub struct PolicyLoss {
     pub ppo_kl: f64,
     /// Number of tokens without a surrogate, because their row is off policy.
     pub masked: u64,
+    /// Divergence from teachers, the sum over tokens with one.
+    pub divergence: f64,
+    /// Probability of the teachers' support under the policy, the sum over the same tokens.
+    pub mass: f64,
+    /// Number of tokens with a teacher.
+    pub taught: u64,
 }
 
 impl AddAssign for PolicyLoss {
@@ -58,6 +64,9 @@ impl AddAssign for PolicyLoss {
         self.kl_tokens += other.kl_tokens;
         self.ppo_kl += other.ppo_kl;
         self.masked += other.masked;
+        self.divergence += other.divergence;
+        self.mass += other.mass;
+        self.taught += other.taught;
         for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
             *ours += theirs;
         }

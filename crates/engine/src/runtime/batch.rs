@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
+use crate::loss::{
+    Aggregation, DistillOptions, LossOptions, PreferenceOptions, Selection, Surrogate,
+};
 use crate::message::Routes;
 use crate::runtime::peers::mix_word;
 
@@ -35,6 +37,19 @@ pub struct Row {
     pub loss: LossOptions,
     /// Experts of all tokens but the last, as the sampler chose them, in place of those that the routers choose now.
     pub routes: Option<Routes>,
+    /// Distributions of a teacher, whose [divergence](crate::loss::teacher_divergence) is a part of the loss of policy gradients.
+    pub teacher: Option<TeacherTokens>,
+}
+
+/// The `k` most probable tokens of a teacher in the place of each of the `T` completion tokens of a row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TeacherTokens {
+    /// Token ids, `[T, k]`.
+    pub ids: Vec<u32>,
+    /// Their log-probs under the teacher, at the temperature of the row, `[T, k]`.
+    pub logprobs: Vec<f32>,
+    /// Coefficient of the divergence.
+    pub coef: f32,
 }
 
 impl Default for Row {
@@ -52,6 +67,7 @@ impl Default for Row {
             skipped: false,
             loss: LossOptions::default(),
             routes: None,
+            teacher: None,
         }
     }
 }
@@ -75,10 +91,25 @@ impl Row {
             format!(
                 "has {logprobs} log-probs and {advantages} advantages for {n} completion tokens"
             )
+        } else if let Some(what) = self.teacher.as_ref().and_then(|of| of.problem(n)) {
+            what
         } else {
             return Ok(());
         };
         Err(ModelError::wrong_argument(format!("row {index} {what}")))
+    }
+}
+
+impl TeacherTokens {
+    /// Returns what does not fit a completion of `n` tokens.
+    fn problem(&self, n: usize) -> Option<String> {
+        let [ids, logprobs] = [self.ids.len(), self.logprobs.len()];
+        let fits = ids == logprobs && ids > 0 && ids.is_multiple_of(n);
+        (!fits).then(|| {
+            format!(
+                "has {ids} tokens of a teacher and {logprobs} log-probs for {n} completion tokens"
+            )
+        })
     }
 }
 
@@ -119,6 +150,8 @@ pub struct Batch {
     pub surrogate: Option<CustomSurrogate>,
     /// Selection of the tokens of each minibatch; of policy gradients only.
     pub selection: Selection,
+    /// Divergence of rows with a teacher.
+    pub distill: DistillOptions,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Number of passes over the rows.
@@ -146,6 +179,7 @@ impl Default for Batch {
             pairs: Vec::new(),
             surrogate: None,
             selection: Selection::None,
+            distill: DistillOptions::default(),
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,
@@ -166,6 +200,10 @@ impl Row {
         let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
         let words = words.chain(experts.map(|&expert| u32::from(expert)));
+        let taught = self.teacher.iter().flat_map(|teacher| {
+            teacher.ids.iter().copied().chain(teacher.logprobs.iter().map(|logp| logp.to_bits()))
+        });
+        let words = words.chain(taught);
         words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
     }
 }
@@ -248,6 +286,10 @@ impl Batch {
             format!(
                 "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
             )
+        } else if let Some(index) = self.rows.iter().position(|row| row.teacher.is_some())
+            && self.objective != Objective::PolicyGradient
+        {
+            format!("row {index} has a teacher, which only policy gradients train on")
         } else {
             let mut rows = self.rows.iter().enumerate();
             return rows.try_for_each(|(index, row)| row.check(index, self.objective));
@@ -372,6 +414,18 @@ mod tests {
         assert_eq!(found, "row 0 has 2 input tokens for 3 targets");
         let found = refused(|batch| batch.rows[0].temperature = 0.0);
         assert!(found.starts_with("row 0 has temperature 0; "), "{found}");
+        let teacher = TeacherTokens { ids: vec![1; 6], logprobs: vec![-1.0; 6], coef: 1.0 };
+        let short = TeacherTokens { ids: vec![1; 4], ..teacher.clone() };
+        let found = refused(|batch| batch.rows[1].teacher = Some(short.clone()));
+        assert_eq!(
+            found,
+            "row 1 has 4 tokens of a teacher and 6 log-probs for 3 completion tokens"
+        );
+        let found = refused(|batch| {
+            batch.objective = Objective::Supervised;
+            batch.rows[1].teacher = Some(teacher.clone());
+        });
+        assert_eq!(found, "row 1 has a teacher, which only policy gradients train on");
         let found = refused(|batch| batch.epochs = 0);
         assert!(found.contains("0 epochs"), "{found}");
         let found = refused(|batch| {

@@ -5,6 +5,7 @@ mod adapters;
 mod candle;
 #[cfg(feature = "cuda")]
 mod device;
+mod divergence;
 mod eight_bit;
 mod experts;
 #[cfg(feature = "candle")]
@@ -15,6 +16,7 @@ mod muon;
 mod ranks;
 mod recurrent;
 mod selection;
+mod slopes;
 mod snapshots;
 mod training_host;
 mod trees;

@@ -8,6 +8,7 @@
 mod balance;
 mod before;
 mod checkpoint;
+mod divergence;
 mod labeled;
 mod pending;
 mod ranks;
@@ -289,6 +290,8 @@ struct Micro<'a> {
     weights: Vec<f32>,
     /// Coefficient of the penalty of each completion token; empty if none has one.
     penalties: Vec<f32>,
+    /// Weight of the divergence of each completion token; empty if no row has a teacher.
+    divergences: Vec<f32>,
     /// Weight of a completion token in means.
     share: f64,
     /// Derivative of the loss that balances the load of experts, if there is one.
@@ -311,10 +314,11 @@ impl<'a> Micro<'a> {
         let ends: Vec<usize> = ends.collect();
         let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
         let own: Vec<Range<usize>> = own.collect();
-        let [weights, penalties] =
-            [&factors.weights, &factors.penalties].map(|all| at_ranges(all, &own));
+        let TokenFactors { weights, penalties, divergences } = factors;
+        let [weights, penalties, divergences] =
+            [weights, penalties, divergences].map(|all| at_ranges(all, &own));
         let rows = indices.iter().map(|&row| rows[row]).collect();
-        Self { rows, indices, weights, penalties, share, slopes: None, packed }
+        Self { rows, indices, weights, penalties, divergences, share, slopes: None, packed }
     }
 }
 
@@ -325,7 +329,7 @@ fn at_ranges(all: &[f32], ranges: &[Range<usize>]) -> Vec<f32> {
 
 impl Micro<'_> {
     /// Computes the losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion
-    /// tokens.
+    /// tokens. With teachers, log-probs and their derivatives are of `each` tokens a place, the completion token first.
     fn loss(
         &self,
         batch: &Batch,
@@ -336,22 +340,24 @@ impl Micro<'_> {
         totals: &mut Totals,
     ) {
         let completions = &self.packed.completions;
-        let start = completions[rows.start];
+        let (start, each) = (completions[rows.start], self.packed.predicted().each());
         for index in rows {
             let all = completions[index]..completions[index + 1];
             let here = all.start - start..all.end - start;
-            let row: &Row = self.rows[index];
+            let of_row = here.start * each..here.end * each;
+            let (row, logp): (&Row, _) = (self.rows[index], &logp[of_row.clone()]);
+            let sampled = divergence::of_sampled(logp, each);
             let tokens = RowTokens {
-                logp: &logp[here.clone()],
+                logp: &sampled,
                 entropy: &entropy[here.clone()],
                 old: &row.logprobs,
                 sampler: (!row.sampler.is_empty()).then_some(row.sampler.as_slice()),
                 reference: reference.map(|reference| &reference[all.clone()]),
                 weights: &self.weights[all.clone()],
-                penalties: self.penalties.get(all),
+                penalties: self.penalties.get(all.clone()),
                 share: self.share,
             };
-            let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
+            let (d_logp, d_entropy) = (&mut d_logp[of_row], &mut d_entropy[here]);
             let first = totals.steps == 0 && totals.mean_weight.is_none();
             if first && batch.objective == Objective::PolicyGradient {
                 totals.mismatch(tokens.logp, tokens.old);
@@ -365,7 +371,11 @@ impl Micro<'_> {
             if row.skipped {
                 continue;
             }
-            totals.policy += row_loss(batch, row, &tokens, [d_logp, d_entropy]);
+            totals.policy += if each == 1 {
+                row_loss(batch, row, &tokens, [d_logp, d_entropy])
+            } else {
+                self.loss_with_teacher(batch, (row, all), &tokens, logp, [d_logp, d_entropy])
+            };
         }
     }
 }

@@ -304,7 +304,14 @@ impl ModelHost<TrainedModel> {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), RuntimeError> {
-        batch.check().map_err(|error| error.in_worker(&*self.name))
+        let taught = batch.rows.iter().position(|row| row.teacher.is_some());
+        let checked = batch.check().and_then(|()| match taught {
+            None => Ok(()),
+            Some(index) => Err(ModelError::wrong_argument(format!(
+                "row {index} has a teacher, which only an update of a policy trains on"
+            ))),
+        });
+        checked.map_err(|error| error.in_worker(&*self.name))
     }
 
     /// Runs an operation on a model that is trained. A barrier (RT-1).

@@ -49,7 +49,7 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(PendingSums<O>, PendingPass), ModelError> {
         let rows: Vec<&Row> = batch.rows.iter().collect();
         let weights = rows.iter().flat_map(|row| row_weights(row)).collect();
-        let factors = TokenFactors { weights, penalties: Vec::new() };
+        let factors = TokenFactors::of_weights(weights);
         let gradients = match pending {
             Some(pending) => Gradients::resumed(model.trainable(), pending),
             None => self.optimizer.gradients(model.trainable())?,

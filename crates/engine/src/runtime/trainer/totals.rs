@@ -5,7 +5,7 @@ use super::weights::SelectionSums;
 use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
-use crate::runtime::{Batch, PairStats, UpdateStats};
+use crate::runtime::{Batch, DivergenceStats, PairStats, UpdateStats};
 
 /// Sums over pairs of replies, or over replies with a label.
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,6 +106,11 @@ impl Totals {
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        let taught = |sum: f64| sum / sums.taught as f64;
+        let divergence = (sums.taught > 0).then(|| DivergenceStats {
+            mean: taught(sums.divergence),
+            mass: taught(sums.mass),
+        });
         let masks = batch.rows.iter().any(|row| row.loss.off_policy_mask > 0.0);
         UpdateStats {
             loss: sums.loss / steps,
@@ -126,6 +131,7 @@ impl Totals {
             select_kept: self.selection.kept_share(),
             select_covariance: self.selection.mean_covariance(),
             muon_rms: self.muon_rms,
+            divergence,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,
