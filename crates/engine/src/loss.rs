@@ -4,6 +4,7 @@
 //! L = Σₙ wₙ · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)ₙ        κ: of tokens with a penalty
 //! ```
 //!
+//! Tokens that the environment wrote may add their negative log-likelihood, [`observation`], with weights of their own.
 //! A token with a teacher adds the divergence from it, [`teacher_divergence`], with a weight of its own.
 //!
 //! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
@@ -46,7 +47,7 @@ pub use kto::{KtoReply, kto, kto_shift};
 pub use options::{
     BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, LossOptions, Ratio, SapoOptions,
 };
-pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient};
+pub use policy::{PolicyLoss, RowTokens, linear, log_likelihood, observation, policy_gradient};
 #[doc(hidden)]
 pub use preference::PreferenceConfig;
 pub use preference::{Pair, PairLoss, PreferenceLoss, PreferenceOptions, preference};

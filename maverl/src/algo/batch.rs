@@ -2,8 +2,8 @@
 
 use maverl_engine::runtime::{Batch, Objective, Row, TeacherTokens};
 
-use crate::algo::Sample;
 use crate::algo::advantage::ReplyPair;
+use crate::algo::{Observed, Sample};
 use crate::config::TruncatedReply;
 use crate::plan::Plan;
 use crate::trajectory::{Episode, Finish};
@@ -58,6 +58,32 @@ pub(crate) fn add_teachers(
         let its = samples.iter().zip(taught).filter(|(sample, _)| sample.policy == *policy);
         for (row, (_, teacher)) in batch.rows.iter_mut().zip(its) {
             row.teacher.clone_from(teacher);
+        }
+    }
+}
+
+/// Adds rows of the observations in the prompts of samples, after those of the samples. A row shares its tokens with that of its
+/// sample.
+pub(crate) fn add_observations(
+    plan: &Plan,
+    (episodes, samples): (&[Episode], &[Sample]),
+    observed: &[Observed],
+    batches: &mut [(usize, Batch)],
+) {
+    for (policy, batch) in batches {
+        for Observed { sample, tokens } in observed {
+            let sample = &samples[*sample];
+            if sample.policy != *policy {
+                continue;
+            }
+            let Row { prompt, .. } = row(plan, episodes, sample, &[]);
+            batch.rows.push(Row {
+                completion: prompt[tokens.clone()].to_vec(),
+                prompt: prompt[..tokens.start].to_vec(),
+                skipped: true,
+                observation: Some(plan.seats[sample.seat].loss.observation_coef),
+                ..Row::default()
+            });
         }
     }
 }

@@ -52,6 +52,10 @@ pub struct PolicyLoss {
     pub mass: f64,
     /// Number of tokens with a teacher.
     pub taught: u64,
+    /// Negative log-likelihood of observations, the sum over their tokens.
+    pub observation_nll: f64,
+    /// Number of tokens of observations.
+    pub observed: u64,
 }
 
 impl AddAssign for PolicyLoss {
@@ -67,6 +71,8 @@ impl AddAssign for PolicyLoss {
         self.divergence += other.divergence;
         self.mass += other.mass;
         self.taught += other.taught;
+        self.observation_nll += other.observation_nll;
+        self.observed += other.observed;
         for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
             *ours += theirs;
         }
@@ -154,6 +160,24 @@ pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     }
     sums.loss = sums.surrogate;
     sums
+}
+
+/// Computes the negative log-likelihood of an observation, a text that the environment wrote, beside policy gradients. Adds its
+/// derivative by `logp [T]`.
+///
+/// ```text
+/// L = −Σ w · logp        w: a coefficient over the number of tokens of all observations
+/// ```
+///
+/// ECHO, [2605.24517](https://arxiv.org/abs/2605.24517).
+pub fn observation(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    let likelihood = log_likelihood(&RowTokens { share: 0.0, ..*row }, d_logp);
+    PolicyLoss {
+        loss: likelihood.loss,
+        observation_nll: row.logp.iter().map(|&logp| -f64::from(logp)).sum(),
+        observed: row.logp.len() as u64,
+        ..PolicyLoss::default()
+    }
 }
 
 /// Computes a loss that is linear in the log-probs: the derivative of each token is its weight. Adds the derivative.

@@ -1,5 +1,7 @@
 //! Batches of rows: the inputs of updates.
 
+mod values;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use crate::loss::{
 };
 use crate::message::Routes;
 use crate::runtime::peers::mix_word;
+
+pub use values::{ValueBatch, ValueRow, ValueTarget, ValueText};
 
 /// A training row: a prompt and its completion.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +37,10 @@ pub struct Row {
     pub weights: Vec<f32>,
     /// True if the row is not trained on, and no aggregation counts it.
     pub skipped: bool,
+    /// Coefficient of the negative log-likelihood of the completion, if it is an observation: text that the environment wrote, in a
+    /// batch of policy gradients. Such rows follow all others. They have no log-probs and advantages, and no statistic of the others
+    /// counts them, as if they were skipped.
+    pub observation: Option<f32>,
     /// Coefficients of the loss.
     pub loss: LossOptions,
     /// Experts of all tokens but the last, as the sampler chose them, in place of those that the routers choose now.
@@ -65,6 +73,7 @@ impl Default for Row {
             temperature: 1.0,
             weights: Vec::new(),
             skipped: false,
+            observation: None,
             loss: LossOptions::default(),
             routes: None,
             teacher: None,
@@ -85,6 +94,7 @@ impl Row {
         } else if !self.weights.is_empty() && self.weights.len() != n {
             format!("has {} weights for {n} completion tokens", self.weights.len())
         } else if objective == Objective::PolicyGradient
+            && self.observation.is_none()
             && (self.logprobs.len() != n || self.advantages.len() != n)
         {
             let (logprobs, advantages) = (self.logprobs.len(), self.advantages.len());
@@ -197,6 +207,7 @@ impl Row {
     fn mixed_into(&self, hash: u64) -> u64 {
         let ids = [&self.prompt, &self.completion, &self.inputs].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
+        let numbers = numbers.chain(&self.observation);
         let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
         let words = words.chain(experts.map(|&expert| u32::from(expert)));
@@ -263,6 +274,14 @@ impl Batch {
         own
     }
 
+    /// Returns the number of the first row of an observation, if there may be none or another row follows.
+    fn misplaced_observation(&self) -> Option<usize> {
+        let is_one = |row: &Row| row.observation.is_some();
+        let first = self.rows.iter().position(is_one)?;
+        let last = self.rows[first..].iter().all(|row| is_one(row) && row.skipped);
+        (self.objective != Objective::PolicyGradient || !last).then_some(first)
+    }
+
     /// Returns an error if the rows do not fit the objective.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let rows = self.rows.len();
@@ -285,6 +304,10 @@ impl Batch {
         } else if !self.pairs.is_empty() && !paired {
             format!(
                 "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
+            )
+        } else if let Some(index) = self.misplaced_observation() {
+            format!(
+                "row {index} is an observation, and not a skipped row at the end of a batch of policy gradients"
             )
         } else if let Some(index) = self.rows.iter().position(|row| row.teacher.is_some())
             && self.objective != Objective::PolicyGradient
@@ -316,72 +339,6 @@ impl fmt::Debug for CustomSurrogate {
 impl PartialEq for CustomSurrogate {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.value, &other.value)
-    }
-}
-
-/// Input of a critic. It has a value at each of the last `places` tokens, before the token that follows. With a head of
-/// log-probs, those are the tokens that are predicted, and a token before them is needed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueText {
-    /// Token ids.
-    pub ids: Vec<u32>,
-    /// Number of values, at least one.
-    pub places: usize,
-}
-
-/// Training target of the values of a text. All fields are `[places]`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ValueTarget {
-    /// Regression to returns.
-    Returns {
-        /// Values before the update, from which advantages were computed.
-        old: Vec<f32>,
-        /// Returns that the values are regressed to.
-        returns: Vec<f32>,
-    },
-    /// Gradient of a loss by each value.
-    Slopes(Vec<f32>),
-}
-
-/// One text of a critic's batch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueRow {
-    /// Input of the critic.
-    pub text: ValueText,
-    /// Target of its values.
-    pub aim: ValueTarget,
-}
-
-/// Rows of one update of a critic.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueBatch {
-    /// Rows. Their order fixes every sum.
-    pub rows: Vec<ValueRow>,
-    /// Optimizer steps per epoch.
-    pub minibatches: usize,
-    /// Number of passes over the rows.
-    pub epochs: usize,
-    /// Learning rate, with the schedule applied.
-    pub lr: f64,
-}
-
-impl ValueRow {
-    /// Adds what ranks compute themselves to a hash.
-    fn mixed_into(&self, hash: u64) -> u64 {
-        let [old, targets] = match &self.aim {
-            ValueTarget::Returns { old, returns } => [old.as_slice(), returns],
-            ValueTarget::Slopes(slopes) => [&[][..], slopes],
-        };
-        let numbers = old.iter().chain(targets).map(|number| number.to_bits());
-        let words = self.text.ids.iter().copied().chain(numbers);
-        words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
-    }
-}
-
-impl ValueBatch {
-    /// Computes a hash of everything that weights depend on and that ranks compute themselves.
-    pub(super) fn checksum(&self) -> u64 {
-        self.rows.iter().fold(mix_word(0, self.lr.to_bits()), |hash, row| row.mixed_into(hash))
     }
 }
 
@@ -426,6 +383,12 @@ mod tests {
             batch.rows[1].teacher = Some(teacher.clone());
         });
         assert_eq!(found, "row 1 has a teacher, which only policy gradients train on");
+        let observed = Row { observation: Some(0.1), ..row() };
+        let misplaced = "row 0 is an observation, and not a skipped row at the end of a batch of policy gradients";
+        let found = refused(|batch| batch.rows[0] = Row { skipped: true, ..observed.clone() });
+        assert_eq!(found, misplaced, "another row follows it");
+        let found = refused(|batch| batch.rows[1] = observed.clone());
+        assert_eq!(found, misplaced.replace('0', "1"), "it is not skipped");
         let found = refused(|batch| batch.epochs = 0);
         assert!(found.contains("0 epochs"), "{found}");
         let found = refused(|batch| {

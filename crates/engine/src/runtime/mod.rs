@@ -75,7 +75,7 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
-pub use stats::{DivergenceStats, LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
+pub use stats::{DivergenceStats, LayerLoad, ObservationStats, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
 #[doc(hidden)]
 pub use training_host::{PassResult, TrainedModel, TrainingHost};
 pub use watch::{Step, Watch};

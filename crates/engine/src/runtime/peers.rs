@@ -219,15 +219,16 @@ impl Peers {
     /// Adds the sums of all ranks over the rows of a loss.
     pub(crate) fn policy_loss(&self, own: PolicyLoss) -> Result<PolicyLoss, ModelError> {
         let [low, high, dual] = own.clipped;
-        let counts = [own.tokens, own.kl_tokens, low, high, dual, own.masked, own.taught];
+        let counts =
+            [own.tokens, own.kl_tokens, low, high, dual, own.masked, own.taught, own.observed];
         let counts = counts.map(|count| count as f64);
-        let sums =
-            [own.loss, own.surrogate, own.kl, own.entropy, own.ppo_kl, own.divergence, own.mass];
+        let terms = [own.loss, own.surrogate, own.kl, own.entropy, own.ppo_kl];
+        let sums = [&terms[..], &[own.divergence, own.mass, own.observation_nll]].concat();
         let mut sum = PolicyLoss::default();
-        for of in self.numbers(&[sums, counts].concat())? {
-            let ([sums, counts], []) = of.as_chunks::<7>() else { continue };
-            let [loss, surrogate, kl, entropy, ppo_kl, divergence, mass] = *sums;
-            let [tokens, kl_tokens, low, high, dual, masked, taught] =
+        for of in self.numbers(&[sums, counts.to_vec()].concat())? {
+            let ([sums, counts], []) = of.as_chunks::<8>() else { continue };
+            let [loss, surrogate, kl, entropy, ppo_kl, divergence, mass, observation_nll] = *sums;
+            let [tokens, kl_tokens, low, high, dual, masked, taught, observed] =
                 counts.map(|count| count as u64);
             sum += PolicyLoss {
                 loss,
@@ -242,6 +243,8 @@ impl Peers {
                 divergence,
                 mass,
                 taught,
+                observation_nll,
+                observed,
             };
         }
         Ok(sum)

@@ -48,6 +48,9 @@ pub struct UpdateStats {
     /// Divergence from teachers, if rows have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub divergence: Option<DivergenceStats>,
+    /// Likelihood of observations, if the batch has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observations: Option<ObservationStats>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.
@@ -123,6 +126,15 @@ pub struct DivergenceStats {
     pub mean: f64,
     /// Probability of the teacher's most probable tokens under the policy.
     pub mass: f64,
+}
+
+/// Likelihood of the observations of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ObservationStats {
+    /// Negative log-likelihood of a token, mean over their tokens in all optimizer steps.
+    pub nll: f64,
+    /// Number of their tokens.
+    pub tokens: u64,
 }
 
 /// Means over pairs of replies, or over replies with a label (KTO), each before its optimizer step.

@@ -13,6 +13,7 @@ mod gguf;
 mod labeled;
 mod moments;
 mod muon;
+mod observations;
 mod ranks;
 mod recurrent;
 mod selection;

@@ -8,7 +8,7 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Sample, ValueTarget, add_teachers, average_plays, baselines, declared_advantages, equal_rewards,
+    self, Observed, Sample, ValueTarget, add_observations, add_teachers, average_plays, baselines, declared_advantages, equal_rewards,
     flat_tasks, is_greedy, pair_batches, shaped_rewards, value_batches,
 };
 use crate::config::AdvantagePlan;
@@ -59,6 +59,8 @@ pub(crate) struct StepAdvantages {
     pub(crate) tokens: Vec<Vec<f64>>,
     /// Distributions of the teacher of each sample `[N]`; empty unless their divergence is in the loss.
     pub(crate) taught: Vec<Option<TeacherTokens>>,
+    /// Texts of the environment in the prompts of samples, whose likelihood is in the loss.
+    pub(crate) observed: Vec<Observed>,
     /// Pairs of replies, if the algorithm compares pairs.
     pub(crate) pairs: Vec<ReplyPair>,
     /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
@@ -322,6 +324,7 @@ pub(crate) fn batches(
     } else {
         let mut found = algo::batches(plan, episodes, samples, &advantages.tokens, step);
         add_teachers(plan, samples, &advantages.taught, &mut found);
+        add_observations(plan, (episodes, samples), &advantages.observed, &mut found);
         found
     };
     let moves_flat_policies = advantages.flat && plan.shares_trunk();

@@ -517,3 +517,32 @@ fn a_divergence_over_part_of_the_vocabulary_is_never_negative_and_keeps_its_deri
     let loss = teacher_divergence(&DistillOptions::default(), &certain, &[-5.0], &mut slopes);
     assert!(loss.value.is_finite() && slopes[0].is_finite(), "{loss:?} {slopes:?}");
 }
+
+#[test]
+fn observations_have_a_denominator_of_their_own_as_recorded() {
+    let case = learning("loss/echo");
+    let coef = case["params"]["coef"].as_f64().unwrap();
+    let [policy, nll] =
+        ["policy_losses", "observation_nll"].map(|key| numbers(&case["inputs"][key]));
+    let logp: Vec<f32> = nll.iter().map(|nll| -*nll as f32).collect();
+    let weights = vec![(coef / nll.len() as f64) as f32; nll.len()];
+    let zeros = vec![0.0; nll.len()];
+    let row = RowTokens {
+        logp: &logp,
+        entropy: &zeros,
+        old: &[],
+        sampler: None,
+        reference: None,
+        weights: &weights,
+        penalties: None,
+        share: 1.0,
+    };
+    let mut slopes = vec![0.0; nll.len()];
+    let found = observation(&row, &mut slopes);
+    let of_policy = token_weights(&[policy.len()], Aggregation::TokenMean, 1);
+    let of_policy: f64 = of_policy.iter().zip(&policy).map(|(w, l)| f64::from(*w) * l).sum();
+    let wanted = case["outputs"]["loss"].as_f64().unwrap();
+    assert_close("loss", &[of_policy + found.loss], &[wanted], 1e-6);
+    assert_eq!((found.observed, found.tokens, found.surrogate), (nll.len() as u64, 0, 0.0));
+    assert!(slopes.iter().zip(&weights).all(|(slope, weight)| *slope == -weight));
+}

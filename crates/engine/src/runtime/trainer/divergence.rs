@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Micro, row_loss};
+use super::micro::{Micro, row_loss};
 use crate::loss::{PolicyLoss, RowTokens, teacher_divergence};
 use crate::runtime::{Batch, Row};
 

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use super::micro::{Micro, row_loss};
 use super::weights::TokenFactors;
-use super::{Back, Micro, Totals, Trainer, pass_of_rows, row_loss, shares};
+use super::{Back, Totals, Trainer, pass_of_rows, shares};
 use crate::files::ModelError;
 use crate::loss::{PolicyLoss, RowTokens};
 use crate::net::ops::Backend;

@@ -2,7 +2,7 @@
 
 use maverl_kernels::sample::derive_seed;
 
-use super::weights::{TokenFactors, divergence_weights, token_weights};
+use super::weights::{TokenFactors, divergence_weights, token_weights, weigh_observations};
 use super::{Totals, Trainer, pass_of_rows};
 use crate::files::ModelError;
 use crate::loss::{MinibatchTokens, Selection, TokenUse, covariances};
@@ -41,7 +41,8 @@ impl<O: Backend> Trainer<O> {
             }
             Objective::Supervised => Vec::new(),
         };
-        let weights = token_weights(batch, rows, &uses);
+        let mut weights = token_weights(batch, rows, &uses);
+        weigh_observations(rows, &mut weights);
         let coef = batch.selection.penalty_coef() as f32;
         let penalty = |used: &TokenUse| if *used == TokenUse::Penalty { coef } else { 0.0 };
         let penalties =

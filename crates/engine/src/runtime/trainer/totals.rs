@@ -5,7 +5,7 @@ use super::weights::SelectionSums;
 use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
-use crate::runtime::{Batch, DivergenceStats, PairStats, UpdateStats};
+use crate::runtime::{Batch, DivergenceStats, ObservationStats, PairStats, UpdateStats};
 
 /// Sums over pairs of replies, or over replies with a label.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,6 +111,12 @@ impl Totals {
             mean: taught(sums.divergence),
             mass: taught(sums.mass),
         });
+        let observed = batch.rows.iter().filter(|row| row.observation.is_some());
+        let observed: u64 = observed.map(|row| row.completion.len() as u64).sum();
+        let observations = (observed > 0).then(|| ObservationStats {
+            nll: sums.observation_nll / sums.observed.max(1) as f64,
+            tokens: observed,
+        });
         let masks = batch.rows.iter().any(|row| row.loss.off_policy_mask > 0.0);
         UpdateStats {
             loss: sums.loss / steps,
@@ -132,6 +138,7 @@ impl Totals {
             select_covariance: self.selection.mean_covariance(),
             muon_rms: self.muon_rms,
             divergence,
+            observations,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,

@@ -90,6 +90,21 @@ pub(super) fn token_weights(batch: &Batch, rows: &[&Row], uses: &[TokenUse]) -> 
     weights
 }
 
+/// Sets the weights of the tokens of observations: their coefficient over the number of tokens of all observations of the
+/// minibatch, whatever the aggregation of the other rows is.
+pub(super) fn weigh_observations(rows: &[&Row], weights: &mut [f32]) {
+    let observed = rows.iter().filter(|row| row.observation.is_some());
+    let tokens: usize = observed.map(|row| row.completion.len()).sum();
+    let mut at = 0;
+    for row in rows {
+        let own = at..at + row.completion.len();
+        at = own.end;
+        if let Some(coef) = row.observation {
+            weights[own].fill((f64::from(coef) / tokens as f64) as f32);
+        }
+    }
+}
+
 /// Returns the weight of the divergence of each token, row after row: the aggregation over the rows with a teacher that are trained
 /// on, times their coefficient. Without such rows, the list is empty.
 pub(super) fn divergence_weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
