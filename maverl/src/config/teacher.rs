@@ -1,4 +1,4 @@
-//! Teachers, whose log-probabilities of a policy's replies are an advantage (on-policy distillation).
+//! Teachers, whose log-probabilities are an advantage of a policy's replies, or a loss (on-policy distillation).
 //!
 //! [`TeacherConfig`] is a table of `[teachers]`, [`TeacherChoice`] the key `teacher` of an agent, and [`DistillPlan`] the table
 //! `[algorithm.distill]`. The arithmetic is in `algo/advantage/distill.rs`, and of divergences in the engine's `loss/teacher.rs`.
@@ -14,7 +14,7 @@ use super::reward_unit::OnRewardError;
 use crate::algo::loss::{DistillOptions, TeacherDivergence};
 use crate::settings::Settings;
 
-/// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities of sampled replies are an advantage.
+/// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities are a part of advantages or of the loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]

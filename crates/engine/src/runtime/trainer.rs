@@ -8,7 +8,6 @@
 mod balance;
 mod before;
 mod checkpoint;
-mod divergence;
 mod labeled;
 mod micro;
 mod pending;
@@ -172,7 +171,7 @@ impl<O: Backend> Trainer<O> {
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
             let micro = Micro::new(pass.pack(indices), (rows, &factors), indices, share);
-            let micro = Micro { slopes: slopes.as_deref(), ..micro };
+            let micro = micro.with_slopes(slopes.as_deref());
             totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?;

@@ -1,8 +1,8 @@
 //! Teachers of a step: log-probabilities of sampled replies under other weights, or with a hint, as a part of the advantages; or the
 //! teachers' most probable tokens, for a loss.
 //!
-//! The equations are in `algo/advantage/distill.rs`, and of the loss in the engine's `loss/teacher.rs`. Teachers score rows in one pass for each policy, which computes what the rows
-//! begin with once.
+//! The equations are in `algo/advantage/distill.rs`, and of the loss in the engine's `loss/teacher.rs`. Teachers score rows in one
+//! pass for each policy, which computes what the rows begin with once.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
 //! Updates with the divergence from a teacher.
 
-use super::slopes::assert_slopes;
+use super::slopes::{assert_slopes, first_moments};
 use super::*;
+use crate::text::{ChatInput, ChatMessage};
 use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
 use crate::runtime::UpdateStats;
 use maverl_dist::Ranks;
@@ -149,4 +150,49 @@ fn a_divergence_falls_and_no_split_into_micro_batches_or_ranks_changes_it() {
             assert!((a - b).abs() < 1e-4, "{a} {b}");
         }
     }
+}
+
+/// Returns the gradient of one update of the model `tiny` with the `k` most probable tokens of the model `generalist` as its teacher,
+/// and the mass of these under `tiny`.
+async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
+    let mut setup = setup(&["p"]);
+    let mut teacher = WorkerSpec::new("t", ModelSource::Builtin("generalist".to_owned()));
+    teacher.policies[0].trained = false;
+    setup.workers.push(teacher);
+    setup.workers[0].policies[0].optim.grad_clip = 1e9;
+    let runtime = setup.start();
+    let [student, teacher] = runtime.policies() else { panic!("two policies") };
+    let mut rows = Vec::new();
+    for seed in 0..6 {
+        let question = format!("What is {} + {}?", 12 + 5 * seed, 7 + 3 * seed);
+        let chat = ChatInput::open([ChatMessage::new("user", question)]);
+        let tokenizer = student.tokenizer();
+        let prompt = tokenizer.encode_rendered(&tokenizer.render_chat(&chat).unwrap()).unwrap();
+        let request = Request::new(prompt.clone(), sampling(24), seed);
+        rows.push(row(&student.generate(request).await.unwrap(), prompt, 0.0));
+    }
+    let tops = teacher.top_tokens(rows.clone(), k).await.unwrap();
+    for (row, top) in rows.iter_mut().zip(tops) {
+        let TopTokens { ids, logprobs, .. } = top;
+        row.teacher = Some(TeacherTokens { ids, logprobs, coef: 1.0 });
+    }
+    let distill = DistillOptions { tail, ..DistillOptions::default() };
+    let stats = student.update(Batch { distill, ..batch(rows) }).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    student.save(dir.path()).await.unwrap();
+    (first_moments(dir.path()), stats.divergence.unwrap().mass)
+}
+
+#[tokio::test]
+async fn sixteen_tokens_and_a_tail_have_nearly_the_gradient_of_the_whole_vocabulary() {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let (all, whole) = taught_by_generalist(1_000_000, true).await;
+    let mut found = Vec::new();
+    for tail in [true, false] {
+        let (own, mass) = taught_by_generalist(16, tail).await;
+        let cosine = dot(&all, &own) / (dot(&all, &all) * dot(&own, &own)).sqrt();
+        println!("16 tokens with mass {mass:.4} of {whole:.4}, tail {tail}: cosine {cosine:.4}");
+        found.push(cosine);
+    }
+    assert!(found[0] > 0.9 && found[0] > found[1], "{found:?}");
 }

@@ -71,7 +71,7 @@ async fn observations_add_to_the_loss_and_to_no_count_and_cost_no_further_tokens
         let found = with.observations.unwrap();
         assert_eq!(found.tokens, 6);
         assert!((found.nll - nll).abs() < 1e-5, "{} is not {nll}", found.nll);
-        assert_eq!(with.columns.unwrap().entropy.len(), 3);
+        assert_eq!(with.columns.as_ref().unwrap().entropy.len(), 3);
         if minibatches == 1 {
             let added = f64::from(COEF) * nll;
             assert!((with.loss - without.loss - added).abs() < 1e-5, "{with:?}");

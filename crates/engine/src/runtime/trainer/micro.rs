@@ -1,11 +1,11 @@
 //! Losses of the rows of a micro-batch.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use super::divergence;
 use super::totals::Totals;
 use super::weights::TokenFactors;
-use crate::loss::{self, PolicyLoss, RowTokens};
+use crate::loss::{self, PolicyLoss, RowTokens, teacher_divergence};
 use crate::runtime::packed::PackedRows;
 use crate::runtime::{Batch, Objective, Row};
 
@@ -19,7 +19,7 @@ pub(super) struct Micro<'a> {
     /// Coefficient of the penalty of each completion token; empty if none has one.
     penalties: Vec<f32>,
     /// Weight of the divergence of each completion token; empty if no row has a teacher.
-    pub(super) divergences: Vec<f32>,
+    divergences: Vec<f32>,
     /// Weight of a completion token in means.
     share: f64,
     /// Derivative of the loss that balances the load of experts, if there is one.
@@ -48,6 +48,11 @@ impl<'a> Micro<'a> {
         let rows = indices.iter().map(|&row| rows[row]).collect();
         Self { rows, indices, weights, penalties, divergences, share, slopes: None, packed }
     }
+
+    /// Sets the derivative of the loss that balances the load of experts, if there is one.
+    pub(super) fn with_slopes(self, slopes: Option<&'a [f32]>) -> Self {
+        Self { slopes, ..self }
+    }
 }
 
 /// Returns the numbers of ranges, one after the other; none of an empty list.
@@ -74,7 +79,7 @@ impl Micro<'_> {
             let here = all.start - start..all.end - start;
             let of_row = here.start * each..here.end * each;
             let (row, logp): (&Row, _) = (self.rows[index], &logp[of_row.clone()]);
-            let sampled = divergence::of_sampled(logp, each);
+            let sampled = of_sampled(logp, each);
             let tokens = RowTokens {
                 logp: &sampled,
                 entropy: &entropy[here.clone()],
@@ -106,6 +111,45 @@ impl Micro<'_> {
             };
         }
     }
+
+    /// Computes the loss of a row, and of its divergence from a teacher if it has one. Adds the derivatives by the log-probs of all
+    /// tokens of each place, `[T, each]`, and by the entropies. `all` are the row's tokens in the micro-batch.
+    fn loss_with_teacher(
+        &self,
+        batch: &Batch,
+        (row, all): (&Row, Range<usize>),
+        tokens: &RowTokens<'_>,
+        logp: &[f32],
+        [d_logp, d_entropy]: [&mut [f32]; 2],
+    ) -> PolicyLoss {
+        let each = logp.len() / all.len();
+        let mut own = vec![0.0; all.len()];
+        let mut sums = row_loss(batch, row, tokens, [&mut own, d_entropy]);
+        for (place, own) in d_logp.chunks_exact_mut(each).zip(own) {
+            place[0] += own;
+        }
+        let Some(teacher) = &row.teacher else { return sums };
+        let k = teacher.ids.len() / all.len();
+        let mut slopes = vec![0.0; k];
+        let places = logp.chunks_exact(each).zip(d_logp.chunks_exact_mut(each));
+        let of_teacher = teacher.logprobs.chunks_exact(k).zip(&self.divergences[all]);
+        for ((logp, d_logp), (teacher, &weight)) in places.zip(of_teacher) {
+            let found = teacher_divergence(&batch.distill, &logp[1..=k], teacher, &mut slopes);
+            sums.loss += f64::from(weight) * found.value;
+            sums.divergence += found.value;
+            sums.mass += found.mass;
+            sums.taught += 1;
+            for (d_logp, slope) in d_logp[1..].iter_mut().zip(&slopes) {
+                *d_logp += (f64::from(weight) * slope) as f32;
+            }
+        }
+        sums
+    }
+}
+
+/// Returns the log-probs of the completion tokens, `[T]`, from those of `each` tokens a place, `[T, each]`.
+fn of_sampled(logp: &[f32], each: usize) -> Cow<'_, [f32]> {
+    if each == 1 { logp.into() } else { logp.iter().step_by(each).copied().collect() }
 }
 
 /// Computes the loss of a row, and adds its derivatives by the log-probs and entropies of its tokens.
