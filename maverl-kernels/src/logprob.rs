@@ -121,8 +121,7 @@ impl LmHead<'_> {
                 } else {
                     self.compute_logits(&packed, part.clone(), &mut logits)
                 };
-                let derivatives =
-                    [&dlogp[here.start * k..here.end * k], &dentropy[here.clone()]];
+                let derivatives = [&dlogp[here.start * k..here.end * k], &dentropy[here.clone()]];
                 self.backward_rows(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());
             }
         }

@@ -88,7 +88,7 @@ impl Orchestra for Alone {
 }
 
 /// Says anything about what it sees.
-#[agent(name = "duo/walker", input = Talk, output = String, prompt_text = "Walk: {{ question }} {{ seen }} on")]
+#[agent(name = "duo/walker", input = Talk, output = String, prompt_text = "{{ question }} {{ seen }} on")]
 pub struct Walker;
 
 /// One acts after each of its replies, in one conversation of three turns.

@@ -134,7 +134,7 @@ pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weig
 pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
-pub(crate) use observation::{Observed, observed};
 pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
+pub(crate) use observation::{Observed, observed};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use value::{explained_variance, value_batches};

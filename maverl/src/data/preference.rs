@@ -75,7 +75,11 @@ pub fn judged_replies(path: &Path, task: &TaskConfig) -> Result<Vec<PreferenceRo
     let keys = [&PAIR[..], &LABELED].concat();
     conversations(path, task, (&keys, "replies with labels", wanted), |row, location| {
         let pair = row.has("chosen") || row.has("rejected");
-        if pair { PreferenceRow::of_pair(row, location) } else { PreferenceRow::of_reply(row, location) }
+        if pair {
+            PreferenceRow::of_pair(row, location)
+        } else {
+            PreferenceRow::of_reply(row, location)
+        }
     })
 }
 

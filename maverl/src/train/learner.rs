@@ -21,8 +21,8 @@ use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 
 use crate::IntoMap;
-use crate::algo::{Sample, observed};
 use crate::algo::advantage::Compound;
+use crate::algo::{Sample, observed};
 use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::credit::Estimators;
 use crate::data::SolveRates;

@@ -96,8 +96,7 @@ const MASKS: [&str; 4] = [
 ];
 
 /// A conversation with an environment whose texts are trained on.
-const OBSERVED: [&str; 2] =
-    ["orchestra.name=\"duo/walk\"", "algorithm.loss.observation_coef=0.1"];
+const OBSERVED: [&str; 2] = ["orchestra.name=\"duo/walk\"", "algorithm.loss.observation_coef=0.1"];
 
 /// Pools of tasks by their solve rates.
 const CURRICULUM: &str =

@@ -67,7 +67,10 @@ fn critics_and_several_minibatches_stand_beside_observations() {
         &["algorithm.minibatches=2", "algorithm.epochs=2"],
         &["algorithm.name=\"happo\""],
     ] {
-        let run = lab.train(&more.join("-").replace(['"', '.', '='], ""), &[&WALK[..], &observed, more].concat());
+        let run = lab.train(
+            &more.join("-").replace(['"', '.', '='], ""),
+            &[&WALK[..], &observed, more].concat(),
+        );
         for row in run.steps() {
             let nll = number(&row, "observation_nll");
             assert!(nll > 0.0 && number(&row, "grad_norm") > 0.0, "{more:?} {row}");

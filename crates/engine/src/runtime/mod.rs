@@ -62,10 +62,10 @@ pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
 pub use maverl_dist::NcclOptions;
 pub use maverl_dist::Shard;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
+pub use packed::TopTokens;
 #[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
-pub use packed::TopTokens;
 pub use policy::Policy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -75,7 +75,10 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
-pub use stats::{DivergenceStats, LayerLoad, ObservationStats, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
+pub use stats::{
+    DivergenceStats, LayerLoad, ObservationStats, PairStats, RouterStats, SharedTokens,
+    UpdateStats, ValueStats,
+};
 #[doc(hidden)]
 pub use training_host::{PassResult, TrainedModel, TrainingHost};
 pub use watch::{Step, Watch};

@@ -11,9 +11,7 @@ use crate::config::{
     AlgorithmPlan, Config, EvalConfig, EvalData, OverlongText, Preset, TaskConfig, TrainOn,
     VerifierLabels,
 };
-use crate::data::{
-    self, ChosenTasks, DataError, PlacedTasks, PreferenceRow, RowTexts, TaskChoice,
-};
+use crate::data::{self, ChosenTasks, DataError, PlacedTasks, PreferenceRow, RowTexts, TaskChoice};
 use crate::plan::PlannedTasks;
 use crate::settings::Settings;
 use crate::task::TaskList;

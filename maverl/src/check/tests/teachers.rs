@@ -149,7 +149,9 @@ fn a_teacher_behind_an_endpoint_is_a_server_at_temperature_one_and_without_a_hin
     );
     refused(
         &guide("endpoint = \"far\"", "[algorithm.distill]\nkind = \"divergence\""),
-        &["teacher `guide` of `search/answerer` is a server, and `algorithm.distill.kind` is \"divergence\""],
+        &[
+            "teacher `guide` of `search/answerer` is a server, and `algorithm.distill.kind` is \"divergence\"",
+        ],
     );
     refused(
         &guide("endpoint = \"far\"", "[sampling]\ntemperature = 0.7"),
@@ -226,7 +228,10 @@ fn a_divergence_has_keys_of_its_own_and_no_doubt_about_means_of_advantages() {
     let options = DistillOptions { divergence: TeacherDivergence::Jsd, beta: 0.9, tail: false };
     assert_eq!((distill.options(), distill.top_k.get()), (options, 8));
     warned(&taught("top_k = 8", "drmas"), "`algorithm.distill.top_k` has no effect");
-    warned(&taught("kind = \"divergence\"\nclip = 2.0", "drmas"), "`algorithm.distill.clip` has no effect");
+    warned(
+        &taught("kind = \"divergence\"\nclip = 2.0", "drmas"),
+        "`algorithm.distill.clip` has no effect",
+    );
     warned(
         &taught("kind = \"divergence\"\nbeta = 0.9", "drmas"),
         "`algorithm.distill.beta` has no effect",

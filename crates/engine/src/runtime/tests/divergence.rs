@@ -2,9 +2,9 @@
 
 use super::slopes::{assert_slopes, first_moments};
 use super::*;
-use crate::text::{ChatInput, ChatMessage};
 use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
 use crate::runtime::UpdateStats;
+use crate::text::{ChatInput, ChatMessage};
 use maverl_dist::Ranks;
 use ranks::testing::on_ranks;
 
@@ -87,10 +87,8 @@ async fn the_most_probable_tokens_have_the_log_probs_of_the_policy_in_any_micro_
         assert!(vocab < 10_000, "all tokens of the vocabulary, and no more: {vocab}");
         let mass: f64 = all[4].logprobs[..vocab].iter().map(|&p| f64::from(p).exp()).sum();
         assert!((mass - 1.0).abs() < 1e-5, "{mass}");
-        let entropy: f64 = all[4].logprobs[..vocab]
-            .iter()
-            .map(|&p| -f64::from(p).exp() * f64::from(p))
-            .sum();
+        let entropy: f64 =
+            all[4].logprobs[..vocab].iter().map(|&p| -f64::from(p).exp() * f64::from(p)).sum();
         assert!((entropy - f64::from(top.entropies[0])).abs() < 1e-4, "{entropy}");
     }
     assert_eq!(found[0], found[1]);

@@ -10,9 +10,8 @@ const COEF: f32 = 0.3;
 
 /// Returns two turns of a conversation and one of another, and rows of what the environment wrote in the second turn of the first.
 fn conversation() -> (Vec<Row>, Vec<Row>) {
-    let ids = |seed: u32, n: u32| -> Vec<u32> {
-        (0..n).map(|t| (seed * 37 + t * 29) % 500).collect()
-    };
+    let ids =
+        |seed: u32, n: u32| -> Vec<u32> { (0..n).map(|t| (seed * 37 + t * 29) % 500).collect() };
     let row = |prompt: Vec<u32>, completion: Vec<u32>, advantage: f32| Row {
         logprobs: vec![-5.0; completion.len()],
         advantages: vec![advantage; completion.len()],

@@ -100,8 +100,7 @@ pub(super) async fn assert_slopes(
             found.push(loss(&policy).await);
         }
         // Differences of two steps, extrapolated to a step of 0.
-        let [wide, narrow] =
-            [(found[0] - found[1]) / (2.0 * STEP), (found[2] - found[3]) / STEP];
+        let [wide, narrow] = [(found[0] - found[1]) / (2.0 * STEP), (found[2] - found[3]) / STEP];
         let difference = (4.0 * narrow - wide) / 3.0;
         println!("{name} {part:?}: slope {norm:.6}, difference {difference:.6}");
         let bound = 5e-3 * norm + 1e-4;

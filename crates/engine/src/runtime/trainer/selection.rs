@@ -45,8 +45,7 @@ impl<O: Backend> Trainer<O> {
         weigh_observations(rows, &mut weights);
         let coef = batch.selection.penalty_coef() as f32;
         let penalty = |used: &TokenUse| if *used == TokenUse::Penalty { coef } else { 0.0 };
-        let penalties =
-            if coef == 0.0 { Vec::new() } else { uses.iter().map(penalty).collect() };
+        let penalties = if coef == 0.0 { Vec::new() } else { uses.iter().map(penalty).collect() };
         Ok(TokenFactors { weights, penalties, divergences })
     }
 

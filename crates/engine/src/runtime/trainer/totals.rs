@@ -107,10 +107,8 @@ impl Totals {
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
         let taught = |sum: f64| sum / sums.taught as f64;
-        let divergence = (sums.taught > 0).then(|| DivergenceStats {
-            mean: taught(sums.divergence),
-            mass: taught(sums.mass),
-        });
+        let divergence = (sums.taught > 0)
+            .then(|| DivergenceStats { mean: taught(sums.divergence), mass: taught(sums.mass) });
         let observed = batch.rows.iter().filter(|row| row.observation.is_some());
         let observed: u64 = observed.map(|row| row.completion.len() as u64).sum();
         let observations = (observed > 0).then(|| ObservationStats {

@@ -69,7 +69,8 @@ impl Rows {
     ) -> Result<Tensor> {
         let p = logs.exp()?;
         let pull = (&p * logs.broadcast_add(entropy)?)?;
-        let dz = (p.broadcast_mul(&dlogp.sum_keepdim(1)?.neg()?)? - pull.broadcast_mul(dentropy)?)?;
+        let dz =
+            (p.broadcast_mul(&dlogp.sum_keepdim(1)?.neg()?)? - pull.broadcast_mul(dentropy)?)?;
         dz.scatter_add_set(&self.targets, dlogp, 1)?;
         let dz = dz.broadcast_mul(&self.inverse)?;
         slopes.as_ref().map_or(Ok(dz.clone()), |slopes| dz * slopes)
