@@ -111,11 +111,13 @@ KERNEL(256) softmax_back(const float* logits, const float* inverses, const u32* 
   int row = blockIdx.x;
   targets += (size_t)row * each, dlogp += (size_t)row * each;
   float inverse = inverses[row], top = (float)stats[row * 3], by_logp = dlogp[0], by_entropy = dentropy[row];
+#pragma unroll 1
   for (int j = 1; j < each; j++) by_logp += dlogp[j];
   float scale = (float)(1.0 / stats[row * 3 + 1]), offset = (float)(stats[row * 3 + 2] - log(stats[row * 3 + 1]));
   for (int c = threadIdx.x; c < vocab; c += 256) {
     float far = distance(logits[(size_t)row * vocab + c] * inverse, top), p = weight(far) * scale;
     float d = -inverse * p * (by_entropy * (far + offset) + by_logp);
+#pragma unroll 1
     for (int j = 0; j < each; j++)
       if (c == (int)targets[j]) d += inverse * dlogp[j];
     dlogits[(size_t)row * vocab + c] = to_bf16(d);
