@@ -16,6 +16,7 @@
 
 mod cap;
 mod row;
+mod shapes;
 
 pub use cap::cap_logits;
 pub(crate) use row::LogitRow;
@@ -29,18 +30,19 @@ use crate::lanes::{self, Kernel, Lanes};
 use crate::matmul::{PackedWeight, Precision};
 use crate::pages::large_zeros;
 use crate::par;
+use shapes::{check_rows, check_targets, targets_of_a_row};
 
 /// Maximum number of logits of one chunk.
 const CHUNK: usize = 1 << 21;
 
-/// Distributions `softmax(cap(h wᵀ) * inv_temperature)` with one target token each.
+/// Distributions `softmax(cap(h wᵀ) * inv_temperature)` with the same number `k` of target tokens each, usually one.
 #[derive(Debug, Clone, Copy)]
 pub struct LmHead<'a> {
     /// Hidden states `[n, d]`.
     pub h: &'a [f32],
     /// Weight of the head, `[V, d]`.
     pub w: &'a [f32],
-    /// Target tokens `[n]`, below `V`.
+    /// Target tokens `[n, k]`, below `V`.
     pub targets: &'a [u32],
     /// Inverse temperatures `[n]`, positive.
     pub inv_temperature: &'a [f32],
@@ -51,31 +53,32 @@ pub struct LmHead<'a> {
 }
 
 impl LmHead<'_> {
-    /// Computes log-probabilities and entropies `[n]`.
+    /// Computes log-probabilities `[n, k]` and entropies `[n]`.
     ///
     /// # Panics
     ///
     /// If the lengths differ from the shapes, or a target is not below `V`.
     pub fn logprobs(&self, logp: &mut [f32], entropy: &mut [f32]) {
-        let (n, vocab, d) = check_linear("logprobs of a head", self.h, self.w, self.targets);
-        check_rows("logprobs of a head", n, self.inv_temperature, logp, entropy);
+        let (n, vocab, d) = self.check_linear("logprobs of a head");
+        let k = check_rows("logprobs of a head", self.inv_temperature, self.targets, logp, entropy);
         let rows = chunk_rows(vocab).min(n.max(1));
         let mut logits = large_zeros(rows * vocab);
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         for at in split_chunks(0..n, rows) {
             let logits = self.compute_logits(&packed, at.clone(), &mut logits);
-            let (targets, inverse) = (&self.targets[at.clone()], &self.inv_temperature[at.clone()]);
-            all_rows(logits, targets, inverse, &mut logp[at.clone()], &mut entropy[at], None);
+            let (of, inverse) = (at.start * k..at.end * k, &self.inv_temperature[at.clone()]);
+            let targets = &self.targets[of.clone()];
+            all_rows(logits, targets, inverse, &mut logp[of], &mut entropy[at], None);
         }
     }
 
     /// Computes the gradients of a loss of log-probabilities and entropies. Sequence `s` is the rows
     /// `offsets[s]..offsets[s + 1]`. `loss` is called once for some consecutive sequences at a time, with the log-probs
-    /// and entropies of their rows, and writes its derivatives by both. `dh [n, d]` is overwritten. The gradient of the
-    /// weight is added to `dw [V, d]`, which a frozen head omits.
+    /// `[rows, k]` and entropies `[rows]` of their rows, and writes its derivatives by both. `dh [n, d]` is overwritten. The
+    /// gradient of the weight is added to `dw [V, d]`, which a frozen head omits.
     ///
     /// ```text
-    /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T,   d(h wᵀ) = dlogits (1 − (logits / c)²)
+    /// dz_v = Σ_t dlogp_t (1[v = t] − p_v) − dH p_v (log p_v + H),   dlogits = dz / T,   d(h wᵀ) = dlogits (1 − (logits / c)²)
     /// ```
     ///
     /// # Errors
@@ -92,21 +95,22 @@ impl LmHead<'_> {
         dh: &mut [f32],
         mut dw: Option<&mut [f32]>,
     ) -> Result<(), E> {
-        let (n, vocab, d) = check_linear("loss of a head", self.h, self.w, self.targets);
-        self.check_loss(offsets, dh, dw.as_deref());
+        let (n, vocab, d) = self.check_linear("loss of a head");
+        let k = self.check_loss(offsets, dh, dw.as_deref());
         let most = chunk_rows(vocab).min(n.max(1));
         let mut logits = large_zeros(most * vocab);
         let packed = PackedWeight::pack(self.precision, self.w, vocab, d);
         let mut outputs = Outputs::default();
         for sequences in group_sequences(offsets, most) {
             let at = offsets[sequences.start]..offsets[sequences.end];
-            outputs.resize(at.len());
+            outputs.resize(at.len(), k);
             let Outputs { logp, entropy, dlogp, dentropy, rows } = &mut outputs;
             for part in split_chunks(at.clone(), most) {
                 let here = part.start - at.start..part.end - at.start;
                 let logits = self.compute_logits(&packed, part.clone(), &mut logits);
-                let (targets, inverse) = (&self.targets[part.clone()], &self.inv_temperature[part]);
-                let (logp, entropy) = (&mut logp[here.clone()], &mut entropy[here.clone()]);
+                let targets = &self.targets[part.start * k..part.end * k];
+                let (inverse, of) = (&self.inv_temperature[part], here.start * k..here.end * k);
+                let (logp, entropy) = (&mut logp[of], &mut entropy[here.clone()]);
                 all_rows(logits, targets, inverse, logp, entropy, Some(&mut rows[here]));
             }
             loss(sequences, [logp, entropy], [dlogp, dentropy])?;
@@ -117,16 +121,17 @@ impl LmHead<'_> {
                 } else {
                     self.compute_logits(&packed, part.clone(), &mut logits)
                 };
-                let derivatives = [&dlogp[here.clone()], &dentropy[here.clone()]];
+                let derivatives = [&dlogp[here.start * k..here.end * k], &dentropy[here.clone()]];
                 self.backward_rows(logits, part, &rows[here], derivatives, dh, dw.as_deref_mut());
             }
         }
         Ok(())
     }
 
-    fn check_loss(&self, offsets: &[usize], dh: &[f32], dw: Option<&[f32]>) {
-        let (n, inverse) = (self.targets.len(), self.inv_temperature);
-        check_rows("loss of a head", n, inverse, inverse, inverse);
+    /// Asserts the shapes of a loss. Returns the number of targets of a row.
+    fn check_loss(&self, offsets: &[usize], dh: &[f32], dw: Option<&[f32]>) -> usize {
+        let (targets, inverse) = (self.targets, self.inv_temperature);
+        let (n, k) = (inverse.len(), targets_of_a_row("loss of a head", targets, inverse));
         let ends = (offsets.first(), offsets.last());
         assert!(
             ends == (Some(&0), Some(&n)) && offsets.is_sorted(),
@@ -138,6 +143,19 @@ impl LmHead<'_> {
         ] {
             assert_eq!(len, of, "loss of a head: {name} has {len} elements, not {of}");
         }
+        k
+    }
+
+    /// Asserts the shapes of the head and its targets. Returns rows, vocabulary and width.
+    fn check_linear(&self, name: &str) -> (usize, usize, usize) {
+        let Self { h, w, targets, inv_temperature, .. } = self;
+        let n = inv_temperature.len();
+        let d = h.len() / n.max(1);
+        assert_eq!(h.len(), n * d, "{name}: h has {} elements, not whole rows of {n}", h.len());
+        assert!(n == 0 || d > 0 && w.len().is_multiple_of(d), "{name}: w of {}", w.len());
+        let vocab = w.len() / d.max(1);
+        check_targets(name, targets, vocab);
+        (n, vocab, d)
     }
 
     /// Computes the gradients of some rows, overwriting their logits.
@@ -184,15 +202,14 @@ impl LmHead<'_> {
         rows: &[LogitRow],
         [dlogp, dentropy]: [&[f32]; 2],
     ) {
-        let vocab = logits.len() / rows.len();
+        let (vocab, k) = (logits.len() / rows.len(), dlogp.len() / rows.len());
         par::for_each_part(logits, vocab, |first, logits| {
             for (i, logits) in (first / vocab..).zip(logits.chunks_exact_mut(vocab)) {
-                let target = self.targets[start + i] as usize;
                 let gradients = LogitGradient {
                     row: &rows[i],
                     logits,
-                    target,
-                    dlogp: dlogp[i],
+                    targets: &self.targets[(start + i) * k..][..k],
+                    dlogp: &dlogp[i * k..][..k],
                     dentropy: dentropy[i],
                     softcap: self.softcap,
                 };
@@ -221,8 +238,8 @@ impl Kernel for RowOf<'_> {
 struct LogitGradient<'a> {
     row: &'a LogitRow,
     logits: &'a mut [f32],
-    target: usize,
-    dlogp: f32,
+    targets: &'a [u32],
+    dlogp: &'a [f32],
     dentropy: f32,
     softcap: Option<f32>,
 }
@@ -232,9 +249,9 @@ impl Kernel for LogitGradient<'_> {
 
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) {
-        let Self { row, logits, target, dlogp, dentropy, softcap } = self;
+        let Self { row, logits, targets, dlogp, dentropy, softcap } = self;
         let Some(cap) = softcap else {
-            return row.write_gradient(lanes, logits, target, dlogp, dentropy);
+            return row.write_gradient(lanes, logits, targets, dlogp, dentropy);
         };
         let mut slopes = logits.to_vec();
         lanes.map_lanes(
@@ -243,7 +260,7 @@ impl Kernel for LogitGradient<'_> {
             #[inline(always)]
             |[], [y]| [lanes.cap_slope(y, cap)],
         );
-        row.write_gradient(lanes, logits, target, dlogp, dentropy);
+        row.write_gradient(lanes, logits, targets, dlogp, dentropy);
         lanes.map_lanes(
             [&slopes],
             [logits],
@@ -264,11 +281,13 @@ struct Outputs {
 }
 
 impl Outputs {
-    fn resize(&mut self, n: usize) {
+    /// Sets the number of rows, and of the targets of a row.
+    fn resize(&mut self, n: usize, k: usize) {
         self.rows.resize(n, LogitRow::default());
-        for values in [&mut self.logp, &mut self.entropy, &mut self.dlogp, &mut self.dentropy] {
+        let Self { logp, entropy, dlogp, dentropy, .. } = self;
+        for (values, size) in [(logp, n * k), (entropy, n), (dlogp, n * k), (dentropy, n)] {
             values.clear();
-            values.resize(n, 0.0);
+            values.resize(size, 0.0);
         }
     }
 }
@@ -292,7 +311,7 @@ pub(crate) fn group_sequences(
     })
 }
 
-/// Computes log-probability and entropy `[n]` of `targets [n]` under the softmax of `logits [n, vocab]` times
+/// Computes log-probabilities `[n, k]` of `targets [n, k]`, and entropies `[n]`, under the softmax of `logits [n, vocab]` times
 /// `inv_temperature [n]`.
 ///
 /// # Panics
@@ -306,11 +325,11 @@ pub fn logprobs(
     logp: &mut [f32],
     entropy: &mut [f32],
 ) {
-    let n = targets.len();
+    let n = inv_temperature.len();
     let len = logits.len();
     assert!(vocab > 0 && len == n * vocab, "logprobs: logits have {len}, not [{n}, {vocab}]");
     check_targets("logprobs", targets, vocab);
-    check_rows("logprobs", n, inv_temperature, logp, entropy);
+    check_rows("logprobs", inv_temperature, targets, logp, entropy);
     all_rows(logits, targets, inv_temperature, logp, entropy, None);
 }
 
@@ -328,19 +347,20 @@ fn all_rows(
     entropy: &mut [f32],
     rows: Option<&mut [LogitRow]>,
 ) {
-    let vocab = logits.len() / targets.len().max(1);
+    let n = inv_temperature.len().max(1);
+    let (vocab, k) = (logits.len() / n, (targets.len() / n).max(1));
     let mut unread = Vec::new();
     let rows = rows.unwrap_or_else(|| {
-        unread.resize(targets.len(), LogitRow::default());
+        unread.resize(inv_temperature.len(), LogitRow::default());
         &mut unread
     });
     let given = RowInputs { logits, vocab, targets, inv_temperature };
     if par::worth_it(logits.len()) {
-        let outputs = logp.par_iter_mut().zip(entropy.par_iter_mut()).zip(rows);
+        let outputs = logp.par_chunks_mut(k).zip(entropy.par_iter_mut()).zip(rows);
         let outputs = outputs.with_min_len(par::GRAIN.div_ceil(vocab)).enumerate();
         outputs.for_each(|(i, ((logp, entropy), row))| given.fill_row(i, logp, entropy, row));
     } else {
-        let outputs = logp.iter_mut().zip(entropy.iter_mut()).zip(rows).enumerate();
+        let outputs = logp.chunks_mut(k).zip(entropy.iter_mut()).zip(rows).enumerate();
         outputs.for_each(|(i, ((logp, entropy), row))| given.fill_row(i, logp, entropy, row));
     }
 }
@@ -354,34 +374,16 @@ struct RowInputs<'a> {
 }
 
 impl RowInputs<'_> {
-    fn fill_row(&self, i: usize, logp: &mut f32, entropy: &mut f32, row: &mut LogitRow) {
+    /// Computes a row: `logp` has a log-probability for each of its targets.
+    fn fill_row(&self, i: usize, logp: &mut [f32], entropy: &mut f32, row: &mut LogitRow) {
         let logits = &self.logits[i * self.vocab..(i + 1) * self.vocab];
         *row = lanes::run_kernel(RowOf { logits, inverse: self.inv_temperature[i] });
-        *logp = row.logp(logits[self.targets[i] as usize]);
+        let targets = &self.targets[i * logp.len()..];
+        for (logp, &target) in logp.iter_mut().zip(targets) {
+            *logp = row.logp(logits[target as usize]);
+        }
         *entropy = row.entropy() as f32;
     }
-}
-
-/// Asserts the shapes of a linear layer and its targets. Returns rows, vocabulary and width.
-fn check_linear(name: &str, h: &[f32], w: &[f32], targets: &[u32]) -> (usize, usize, usize) {
-    let n = targets.len();
-    let d = h.len() / n.max(1);
-    assert_eq!(h.len(), n * d, "{name}: h has {} elements, not whole rows of {n}", h.len());
-    assert!(n == 0 || d > 0 && w.len().is_multiple_of(d), "{name}: w of {}", w.len());
-    let vocab = w.len() / d.max(1);
-    check_targets(name, targets, vocab);
-    (n, vocab, d)
-}
-
-fn check_targets(name: &str, targets: &[u32], vocab: usize) {
-    let most = targets.iter().max().map_or(0, |&t| t as usize + 1);
-    assert!(most <= vocab, "{name}: target {} of a vocabulary of {vocab}", most.max(1) - 1);
-}
-
-fn check_rows(name: &str, n: usize, inv_temperature: &[f32], a: &[f32], b: &[f32]) {
-    let lens = (inv_temperature.len(), a.len(), b.len());
-    assert_eq!(lens, (n, n, n), "{name}: temperatures, log-probs and entropies of {n} rows");
-    assert!(inv_temperature.iter().all(|&t| t > 0.0), "{name}: temperatures are positive");
 }
 
 #[cfg(test)]

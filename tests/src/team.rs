@@ -87,6 +87,27 @@ impl Orchestra for Alone {
     }
 }
 
+/// Says anything about what it sees.
+#[agent(name = "duo/walker", input = Talk, output = String, prompt_text = "{{ question }} {{ seen }} on")]
+pub struct Walker;
+
+/// One acts after each of its replies, in one conversation of three turns.
+#[orchestra(name = "duo/walk", agents(Walker), needs("look"))]
+pub struct Walk;
+
+impl Orchestra for Walk {
+    async fn run(&self, task: &Task, team: &Team<Self>) -> Result<Option<String>, AskError> {
+        let mut chat = team.chat::<Walker>();
+        let mut talk = Talk { question: task.question.clone(), seen: None };
+        let mut said = chat.respond(&talk).await?;
+        for _ in 0..2 {
+            talk.seen = Some(team.act(Action::Text(said)).await?.text);
+            said = chat.respond(&talk).await?;
+        }
+        Ok(Some(said))
+    }
+}
+
 /// Pays for long answers, and fails as it is told to.
 #[environment(name = "letters", offers("look"))]
 #[derive(Default)]

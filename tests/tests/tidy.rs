@@ -1026,11 +1026,11 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "loss.rs",
         "AdaptiveKl Aggregation BuiltinSurrogate CapOptions CispoOptions Clip ClipCovOptions ClipOptions Clipped Correction CorrectionMeasure \
-         CorrectionUnit CpgdOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl KlCovOptions KtoReply LossOptions LossUnit \
+         CorrectionUnit CpgdOptions DistillLoss DistillOptions Divergence DppoOptions DroOptions GmpoOptions KeptWeight Kl KlCovOptions KtoReply LossOptions LossUnit \
          MaskOptions MinibatchTokens Pair PairLoss PolicyLoss PolicyReply PolicyToken PreferenceLoss PreferenceOptions Ratio ReinforceOptions \
-         ReplyLoss RowTokens SapoOptions Selection Surrogate Term TokenUse TopEntropyOptions TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
+         ReplyLoss RowTokens SapoOptions Selection Surrogate TeacherDivergence Term TokenUse TopEntropyOptions TruncateOptions ValueLimits ValueLoss VespoOptions cispo \
          clipped_surrogate clipped_value correction_weights covariances cpgd cross_entropy dppo dro gmpo huber importance_corrected kl \
-         kl_reward kto kto_shift linear log_likelihood policy_drift policy_gradient preference reinforce sapo token_weights value_loss vespo",
+         kl_reward kto kto_shift linear log_likelihood observation policy_drift policy_gradient preference reinforce sapo teacher_divergence token_weights value_loss vespo",
     ),
     (
         "files/mod.rs",
@@ -1048,10 +1048,10 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective OptimOptions OptimizerKind PairStats Policy \
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice DivergenceStats Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
+         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective ObservationStats OptimOptions OptimizerKind PairStats Policy \
          PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions Sampling Scale Schedule Scores Shard \
-         SharedTokens Step TargetModules TokenColumns Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+         SharedTokens Step TargetModules TeacherTokens TokenColumns TopTokens Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];

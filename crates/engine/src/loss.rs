@@ -4,6 +4,9 @@
 //! L = Σₙ wₙ · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)ₙ        κ: of tokens with a penalty
 //! ```
 //!
+//! Tokens that the environment wrote may add their negative log-likelihood, [`observation`], with weights of their own.
+//! A token with a teacher adds the divergence from it, [`teacher_divergence`], with a weight of its own.
+//!
 //! The loss of a token and its weight are separate. [`token_weights`] are computed once from the true lengths of a
 //! whole batch, so micro-batches of any size add up to the same gradient. The losses of a row do not depend on other
 //! rows: [`policy_gradient`] takes the log-probs of one row `[T]` and returns `∂L/∂logp [T]` and `∂L/∂entropy [T]`, the
@@ -25,6 +28,7 @@ mod preference;
 mod reply;
 mod selection;
 mod surrogate;
+mod teacher;
 mod token;
 mod value;
 mod weighted;
@@ -40,7 +44,8 @@ pub use divergence::{AdaptiveKl, Kl, importance_corrected, kl, kl_reward, policy
 pub use kto::{KtoReply, kto, kto_shift};
 pub use options::LossOptions;
 pub use policy::{
-    Aggregation, PolicyLoss, RowTokens, linear, log_likelihood, policy_gradient, token_weights,
+    Aggregation, PolicyLoss, RowTokens, linear, log_likelihood, observation, policy_gradient,
+    token_weights,
 };
 #[doc(hidden)]
 pub use preference::PreferenceConfig;
@@ -54,6 +59,7 @@ pub use surrogate::{
     BuiltinSurrogate, CispoOptions, ClipOptions, CpgdOptions, SapoOptions, cispo,
     clipped_surrogate, cpgd, sapo,
 };
+pub use teacher::{DistillLoss, DistillOptions, TeacherDivergence, teacher_divergence};
 pub use token::{Clip, Clipped, LossUnit, PolicyToken, Surrogate, Term};
 pub use value::{ValueLimits, ValueLoss, clipped_value, huber, value_loss};
 pub use weighted::{Divergence, DppoOptions, DroOptions, ReinforceOptions, dppo, dro, reinforce};

@@ -85,32 +85,41 @@ INLINE RowSums row_sums(const Partial* tiles, int count) {
 INLINE float log_probability(float z, const RowSums& r) { return (float)((double)(z - r.max) - log(r.sum)); }
 INLINE double entropy_of(const RowSums& r) { return fmax(log(r.sum) - r.moment / r.sum, 0.0); }
 
-// Log-probability of each row's target and entropy, with what derivatives need: [rows, 3] of maximum, sum and entropy.
-// A warp a row. Memory: 12 bytes a tile.
+// Log-probabilities of each row's targets, `each` of them, and entropy, with what derivatives need: [rows, 3] of maximum, sum
+// and entropy. A warp a row. Memory: 12 bytes a tile.
 KERNEL(256) softmax_rows(const float* logits, const float* inverses, const u32* targets, const Partial* partials, int rows,
-                         int vocab, int tiles, float* logp, float* entropy, double* stats) {
+                         int vocab, int tiles, int each, float* logp, float* entropy, double* stats) {
   int row = blockIdx.x * 8 + (threadIdx.x >> 5);
   if (row >= rows) return;
   RowSums r = row_sums(partials + (size_t)row * tiles, tiles);
   if ((threadIdx.x & 31) != 0) return;
-  float z = logits[(size_t)row * vocab + targets[row]] * inverses[row];
   double h = entropy_of(r);
-  logp[row] = r.bad < 0.0f ? NAN : log_probability(z, r), entropy[row] = r.bad < 0.0f ? NAN : (float)h;
+  for (size_t i = (size_t)row * each; i < ((size_t)row + 1) * each; i++) {
+    float z = logits[(size_t)row * vocab + targets[i]] * inverses[row];
+    logp[i] = r.bad < 0.0f ? NAN : log_probability(z, r);
+  }
+  entropy[row] = r.bad < 0.0f ? NAN : (float)h;
   if (!stats) return;
   stats[row * 3] = (double)r.max, stats[row * 3 + 1] = r.sum, stats[row * 3 + 2] = h;
 }
 
 // Derivatives of a loss by the logits, from its derivatives by log-probabilities and entropies:
-// (dlogp (1[target] - p) - dentropy p (log p + entropy)) / temperature. A block a row. Memory: 6 bytes a logit.
+// (sum of dlogp (1[target] - p) over the targets - dentropy p (log p + entropy)) / temperature. A block a row. Memory: 6 bytes
+// a logit.
 KERNEL(256) softmax_back(const float* logits, const float* inverses, const u32* targets, const double* stats,
-                         const float* dlogp, const float* dentropy, int vocab, bf16* dlogits) {
-  int row = blockIdx.x, target = (int)targets[row];
-  float inverse = inverses[row], top = (float)stats[row * 3], by_logp = dlogp[row], by_entropy = dentropy[row];
+                         const float* dlogp, const float* dentropy, int vocab, int each, bf16* dlogits) {
+  int row = blockIdx.x;
+  targets += (size_t)row * each, dlogp += (size_t)row * each;
+  float inverse = inverses[row], top = (float)stats[row * 3], by_logp = dlogp[0], by_entropy = dentropy[row];
+#pragma unroll 1
+  for (int j = 1; j < each; j++) by_logp += dlogp[j];
   float scale = (float)(1.0 / stats[row * 3 + 1]), offset = (float)(stats[row * 3 + 2] - log(stats[row * 3 + 1]));
   for (int c = threadIdx.x; c < vocab; c += 256) {
     float far = distance(logits[(size_t)row * vocab + c] * inverse, top), p = weight(far) * scale;
     float d = -inverse * p * (by_entropy * (far + offset) + by_logp);
-    if (c == target) d += inverse * by_logp;
+#pragma unroll 1
+    for (int j = 0; j < each; j++)
+      if (c == (int)targets[j]) d += inverse * dlogp[j];
     dlogits[(size_t)row * vocab + c] = to_bf16(d);
   }
 }

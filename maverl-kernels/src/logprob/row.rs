@@ -105,14 +105,14 @@ impl LogitRow {
         (libm::log(self.sum) - self.moment / self.sum).max(0.0)
     }
 
-    /// Replaces the logits of this row by their gradient.
+    /// Replaces the logits of this row by their gradient. Each target has a derivative by its log-probability.
     #[inline(always)]
     pub(super) fn write_gradient<S: Simd, const N: usize>(
         &self,
         lanes: Lanes<S, N>,
         logits: &mut [f32],
-        target: usize,
-        dlogp: f32,
+        targets: &[u32],
+        dlogp: &[f32],
         dentropy: f32,
     ) {
         let scale = lanes.splat((1.0 / self.sum) as f32);
@@ -120,7 +120,8 @@ impl LogitRow {
         let offset = lanes.splat((self.entropy() - libm::log(self.sum)) as f32);
         let distances = Distances::of(lanes, self.inverse, self.max);
         let falling = lanes.splat(-self.inverse);
-        let (by_logp, by_entropy) = (lanes.splat(dlogp), lanes.splat(dentropy));
+        let by_all = dlogp.iter().copied().reduce(|sum, by| sum + by).unwrap_or(0.0);
+        let (by_logp, by_entropy) = (lanes.splat(by_all), lanes.splat(dentropy));
         lanes.map_lanes(
             [],
             [&mut *logits],
@@ -132,7 +133,9 @@ impl LogitRow {
                 [lanes.mul(lanes.mul(falling, p), grad)]
             },
         );
-        logits[target] += self.inverse * dlogp;
+        for (&target, by) in targets.iter().zip(dlogp) {
+            logits[target as usize] += self.inverse * by;
+        }
     }
 }
 

@@ -227,3 +227,43 @@ fn a_bound_of_the_logits_agrees_with_f64_in_value_and_gradient() {
     close(&dh, &numeric(&h, |h| loss(h, &w)), 1e-4);
     close(&dw, &numeric(&w, |w| loss(&h, w)), 1e-4);
 }
+
+#[test]
+fn several_targets_of_a_row_have_the_log_probs_and_the_gradient_of_each_alone() {
+    let (n, d, vocab, k) = (9, 8, 33, 3);
+    let c = case(n, d, vocab);
+    let targets: Vec<u32> = (0..n * k).map(|i| (i * 11 % vocab) as u32).collect();
+    let head = LmHead { targets: &targets, ..head(&c) };
+    let (mut logp, mut entropy) = (vec![f32::NAN; n * k], vec![f32::NAN; n]);
+    head.logprobs(&mut logp, &mut entropy);
+    let dlogp = random(3, n * k);
+    let dentropy = random(4, n);
+    let give = |_, given: [&[f32]; 2], out: [&mut [f32]; 2]| {
+        same_bits(given[0], &logp);
+        same_bits(given[1], &entropy);
+        out[0].copy_from_slice(&dlogp);
+        out[1].copy_from_slice(&dentropy);
+        Ok::<_, ()>(())
+    };
+    let (mut dh, mut dw) = (vec![f32::NAN; c.h.len()], vec![0.0; c.w.len()]);
+    assert_eq!(head.loss_gradients(&[0, n], give, &mut dh, Some(&mut dw)), Ok(()));
+    let alone = |j: usize| -> Vec<u32> { targets.iter().skip(j).step_by(k).copied().collect() };
+    for j in 0..k {
+        let one = Case { h: c.h.clone(), w: c.w.clone(), targets: alone(j), ..case(n, d, vocab) };
+        let [own, same] = forward(&one);
+        let found: Vec<f32> = logp.iter().skip(j).step_by(k).copied().collect();
+        same_bits(&found, &own);
+        same_bits(&entropy, &same);
+    }
+    let loss = |h: &[f64], w: &[f64]| {
+        let all = (0..k).map(|j| {
+            let by: Vec<f32> = dlogp.iter().skip(j).step_by(k).copied().collect();
+            let [logp, entropy] = reference(h, w, &alone(j), &c.inverse, d);
+            weigh(&logp, &by) + if j == 0 { weigh(&entropy, &dentropy) } else { 0.0 }
+        });
+        all.sum::<f64>()
+    };
+    let (h, w) = (wide(&c.h), wide(&c.w));
+    close(&dh, &numeric(&h, |h| loss(h, &w)), 1e-4);
+    close(&dw, &numeric(&w, |w| loss(&h, w)), 1e-4);
+}

@@ -1,9 +1,9 @@
 //! Batches: one step's rows for each policy, in the order that fixes every sum.
 
-use maverl_engine::runtime::{Batch, Objective, Row};
+use maverl_engine::runtime::{Batch, Objective, Row, TeacherTokens};
 
-use crate::algo::Sample;
 use crate::algo::advantage::ReplyPair;
+use crate::algo::{Observed, Sample};
 use crate::config::TruncatedReply;
 use crate::plan::Plan;
 use crate::trajectory::{Episode, Finish};
@@ -44,6 +44,48 @@ pub fn batches(
     }
     batches.retain(|(_, batch)| batch.trained_rows().next().is_some());
     batches
+}
+
+/// Adds the distributions of teachers, one or none for each of the samples of the batches, to their rows.
+pub(crate) fn add_teachers(
+    plan: &Plan,
+    samples: &[Sample],
+    taught: &[Option<TeacherTokens>],
+    batches: &mut [(usize, Batch)],
+) {
+    for (policy, batch) in batches {
+        batch.distill = plan.algorithm.distill.options();
+        let its = samples.iter().zip(taught).filter(|(sample, _)| sample.policy == *policy);
+        for (row, (_, teacher)) in batch.rows.iter_mut().zip(its) {
+            row.teacher.clone_from(teacher);
+        }
+    }
+}
+
+/// Adds rows of the observations in the prompts of samples, after those of the samples. A row shares its tokens with that of its
+/// sample.
+pub(crate) fn add_observations(
+    plan: &Plan,
+    (episodes, samples): (&[Episode], &[Sample]),
+    observed: &[Observed],
+    batches: &mut [(usize, Batch)],
+) {
+    for (policy, batch) in batches {
+        for Observed { sample, tokens } in observed {
+            let sample = &samples[*sample];
+            if sample.policy != *policy {
+                continue;
+            }
+            let Row { prompt, .. } = row(plan, episodes, sample, &[]);
+            batch.rows.push(Row {
+                completion: prompt[tokens.clone()].to_vec(),
+                prompt: prompt[..tokens.start].to_vec(),
+                skipped: true,
+                observation: Some(plan.seats[sample.seat].loss.observation_coef),
+                ..Row::default()
+            });
+        }
+    }
 }
 
 /// Returns true if a sample counts in its group, and is not trained on because its reply was truncated.

@@ -45,6 +45,8 @@
 //! | [`preference`](loss::preference) | losses of pairs | DPO, [2305.18290]; ORPO, [2403.07691]; SimPO, [2405.14734] | `loss/preference.rs` |
 //! | [`kto`](loss::kto) | `λ (1 − σ(±β (h − z₀)))` | KTO, [2402.01306] eq. 8 | `loss/kto.rs`, `advantage/pairs.rs` |
 //! | [`advantage::teacher_differences`] | `A ← c·A + k·(logp_T − logp_S)` | GKD, [2306.13649] | `advantage/distill.rs` |
+//! | [`teacher_divergence`](loss::teacher_divergence) | `KL(π_S ‖ π_T)`, `KL(π_T ‖ π_S)`, JSD | GKD, [2306.13649] | `loss/teacher.rs` |
+//! | [`observation`](loss::observation), `observed` | `L + c · mean NLL` of what the environment wrote | ECHO, [2605.24517] | `loss/policy.rs`, `observation.rs` |
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
@@ -70,6 +72,7 @@
 //! [2506.01939]: https://arxiv.org/abs/2506.01939
 //! [2602.07078]: https://arxiv.org/abs/2602.07078
 //! [2602.10693]: https://arxiv.org/abs/2602.10693
+//! [2605.24517]: https://arxiv.org/abs/2605.24517
 //! [2310.10505]: https://arxiv.org/abs/2310.10505
 //! [1909.08593]: https://arxiv.org/abs/1909.08593
 //! [2510.18855]: https://arxiv.org/abs/2510.18855
@@ -110,6 +113,7 @@ pub mod advantage;
 mod batch;
 mod branch;
 mod mixer;
+mod observation;
 mod sample;
 mod value;
 
@@ -123,7 +127,7 @@ pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
 pub(crate) use advantage::{
     advantages, average_plays, baselines, declared_advantages, equal_rewards, is_greedy,
 };
-pub(crate) use batch::row;
+pub(crate) use batch::{add_observations, add_teachers, row};
 pub use batch::{batches, pair_batches};
 pub(crate) use branch::{PlannedBranch, branches, further_branches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
@@ -131,5 +135,6 @@ pub use maverl_engine::runtime::{
     Batch, Objective, Row, Scale, ValueBatch, ValueRow, ValueTarget, ValueText,
 };
 pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
+pub(crate) use observation::{Observed, observed};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use value::{explained_variance, value_batches};

@@ -51,9 +51,12 @@ pub struct LossPlan {
     /// Coefficient of the entropy bonus.
     #[setting(default = 0.0, range = 0.0..)]
     pub entropy_coef: f32,
-    /// Weight of the teacher's term of the advantages; the default is `algorithm.distill.coef`.
+    /// Weight of the teacher, in the advantages or in the loss; the default is `algorithm.distill.coef`.
     #[setting(optional, range = 0.0.., example = "0.5")]
     pub distill_coef: Option<f64>,
+    /// Coefficient of the negative log-likelihood of what the environment wrote in conversations (ECHO); 0 disables it.
+    #[setting(default = 0.0, range = 0.0..)]
+    pub observation_coef: f32,
     /// Use of replies that were truncated at `max_tokens`: like others (`train`), or compared with others but not trained on
     /// (`skip`).
     pub truncated: TruncatedReply,

@@ -1,7 +1,7 @@
-//! Teachers, whose log-probabilities of a policy's replies are an advantage (on-policy distillation).
+//! Teachers, whose log-probabilities are an advantage of a policy's replies, or a loss (on-policy distillation).
 //!
 //! [`TeacherConfig`] is a table of `[teachers]`, [`TeacherChoice`] the key `teacher` of an agent, and [`DistillPlan`] the table
-//! `[algorithm.distill]`. The arithmetic is in `algo/advantage/distill.rs`.
+//! `[algorithm.distill]`. The arithmetic is in `algo/advantage/distill.rs`, and of divergences in the engine's `loss/teacher.rs`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::MANY;
 use super::reward_unit::OnRewardError;
+use crate::algo::loss::{DistillOptions, TeacherDivergence};
 use crate::settings::Settings;
 
-/// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities of sampled replies are an advantage.
+/// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities are a part of advantages or of the loss.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Settings)]
 #[serde(default, deny_unknown_fields)]
 #[settings(level = "team")]
@@ -92,11 +93,13 @@ impl TeacherChoice {
     }
 }
 
-/// Use of teachers: `A ← task_coef · A + coef · Δ`, with the teacher's log-prob of a token less the policy's as Δ.
+/// Use of teachers: `A ← task_coef · A + coef · Δ`, with the teacher's log-prob of a token less the policy's as Δ; or
+/// `L ← L + coef · D`, with the divergence D from the teacher.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Settings)]
 #[settings(partial = "DistillConfig", level = "team")]
 pub struct DistillPlan {
-    /// Form of the teacher's signal: an advantage of each sampled token.
+    /// Form of the teacher's signal: an advantage of each sampled token (`advantage`), or a loss of the whole distributions of
+    /// policy and teacher in its place (`divergence`).
     pub kind: DistillKind,
     /// Weight of the teacher; an agent's own is `loss.distill_coef`.
     #[setting(default = 1.0, range = 0.0..)]
@@ -106,10 +109,32 @@ pub struct DistillPlan {
     pub task_coef: f64,
     /// Tokens whose differences (the teacher's log-prob minus the policy's) are summed for a token: itself (`token`), or also
     /// the later tokens of the reply (`reply`).
+    #[setting(idle_when = "kind = 'divergence'")]
     pub horizon: DistillHorizon,
     /// Bound of the absolute difference of a token; 0 is none.
-    #[setting(default = 0.0, range = 0.0..)]
+    #[setting(default = 0.0, range = 0.0.., idle_when = "kind = 'divergence'")]
     pub clip: f64,
+    /// Divergence of the policy q from the teacher p: KL(q ‖ p) (`reverse`), KL(p ‖ q) (`forward`), or that of Jensen and Shannon
+    /// with weight `beta` (`jsd`).
+    #[setting(idle_unless = "kind = 'divergence'")]
+    pub divergence: TeacherDivergence,
+    /// Weight of the teacher in the mean distribution of `jsd`.
+    #[setting(default = 0.5, range = above(0.0)..1.0, idle_unless = "divergence = 'jsd'")]
+    pub beta: f64,
+    /// Number of the teacher's most probable tokens that are compared; that of the vocabulary compares all.
+    #[setting(default = 32, range = 1..=MANY, idle_unless = "kind = 'divergence'")]
+    pub top_k: NonZeroUsize,
+    /// Compare all other tokens together as one more token. Without it, the probabilities of the `top_k` tokens are divided by
+    /// their sum.
+    #[setting(default = true, idle_unless = "kind = 'divergence'")]
+    pub tail: bool,
+}
+
+impl DistillPlan {
+    /// Returns the options of the divergence.
+    pub fn options(&self) -> DistillOptions {
+        DistillOptions { divergence: self.divergence, beta: self.beta, tail: self.tail }
+    }
 }
 
 /// Form of the signal of teachers.
@@ -119,6 +144,8 @@ pub enum DistillKind {
     /// The difference of log-probs at the sampled token is a part of its advantage.
     #[default]
     Advantage,
+    /// The divergence of the two distributions is a part of the loss of the token.
+    Divergence,
 }
 
 /// Tokens of a reply whose differences are summed for a token.

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::conversation::{ConversationRow, follows};
+use super::conversation::ConversationRow;
 use super::error::DataError;
 use super::file::ROW;
 use super::hub::with_preset;
 use super::messages::truth;
-use super::preference::{PAIR, last_reply, pair};
+use super::preference::{PAIR, labeled_reply, pair};
 use super::sources::{SourceFile, WantedRows, open_sources};
 use crate::config::{TaskConfig, Unsplit};
 use crate::task::question_key;
@@ -221,31 +221,23 @@ fn read(
     if row.has("completions") {
         return steps(row, &base);
     }
-    if !(row.has("prompt") && row.has("completion")) {
-        return Err(format!("no `prompt` and `completion` among {:?}", row.keys()));
-    }
-    let (prompt, reply) =
-        (row.messages("prompt", "user")?, row.messages("completion", "assistant")?);
-    follows(&prompt, &reply, "completion")?;
-    let (prompt, reply) = last_reply([prompt, reply].concat())?;
-    let label = row.get("label").ok_or("there is no `label`; write true or false")?;
-    let label = truth(label).ok_or_else(|| format!("`label` is {label}; write true or false"))?;
+    let (prompt, reply, label) = labeled_reply(row)?;
     let score = row.get("score").and_then(Value::as_f64);
-    let reply = base.reply(&origin(row), row.chat(prompt)?, reply);
+    let reply = base.reply(&origin(row), prompt, reply);
     Ok(vec![LabeledReply { label, score, ..reply }])
 }
 
 fn of_pair(row: &ConversationRow<'_>, base: &Base<'_>) -> Result<Vec<LabeledReply>, String> {
-    let found = pair(row, base.location.to_owned())?;
+    let (prompt, [chosen, rejected]) = pair(row)?;
     let origin = origin(row);
     let other = origin.get("rejected").unwrap_or(&origin);
     let scores = ["score_chosen", "score_rejected"];
-    let [chosen, rejected] = scores.map(|key| row.get(key).and_then(Value::as_f64));
-    let better = base.reply(&origin, found.prompt.clone(), found.chosen);
-    let worse = base.reply(other, found.prompt, found.rejected);
+    let [of_chosen, of_rejected] = scores.map(|key| row.get(key).and_then(Value::as_f64));
+    let better = base.reply(&origin, prompt.clone(), chosen);
+    let worse = base.reply(other, prompt, rejected);
     Ok(vec![
-        LabeledReply { label: true, score: chosen, ..better },
-        LabeledReply { score: rejected, ..worse },
+        LabeledReply { label: true, score: of_chosen, ..better },
+        LabeledReply { score: of_rejected, ..worse },
     ])
 }
 

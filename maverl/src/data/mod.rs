@@ -49,7 +49,7 @@ pub(crate) use object::distinct;
 pub use object::{KeyPath, object, with_numbers_as_written};
 pub(crate) use place::with_place;
 pub use place::{PlacedTasks, missing, same_data};
-pub use preference::{PreferencePair, preferences};
+pub use preference::{PreferenceRow, judged_replies, preferences};
 pub use row_texts::{Misfit, RowTexts, Text, misfits};
 pub use sampler::Sampler;
 pub use script::{ScriptLine, script};

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::demonstration::Demonstration;
 use super::labeled::LabeledReply;
-use super::preference::PreferencePair;
+use super::preference::PreferenceRow;
 use crate::config::{HeadKind, TrainOn};
 use crate::text::{ChatInput, Tokenizer, TokenizerError};
 
@@ -47,10 +47,10 @@ impl Demonstration {
     }
 }
 
-impl PreferencePair {
+impl PreferenceRow {
     /// Returns the conversation with each reply, the better one first.
     pub fn row_texts(&self) -> RowTexts {
-        let texts = self.conversations().map(Text::Reply).to_vec();
+        let texts = self.conversations().into_iter().map(Text::Reply).collect();
         RowTexts { location: self.location.clone(), texts }
     }
 }

@@ -21,8 +21,8 @@ use futures::future::try_join_all;
 use maverl_kernels::sample::derive_seed;
 
 use crate::IntoMap;
-use crate::algo::Sample;
 use crate::algo::advantage::Compound;
+use crate::algo::{Sample, observed};
 use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::credit::Estimators;
 use crate::data::SolveRates;
@@ -186,6 +186,9 @@ impl Learner {
         estimator::device_error(estimators)?;
         let rows = (episodes, samples);
         teachers::teach(at.plan, &self.policies, rows, &mut advantages).await?;
+        advantages.observed = observed(at.plan, episodes, samples, |policy, id| {
+            self.policies[policy].tokenizer().token_bytes(id)
+        });
         Ok(advantages)
     }
 
@@ -324,7 +327,8 @@ impl Learner {
             for (recorded, sample) in recorded.filter(|(_, sample)| sample.policy == index) {
                 recorded.factor = Some(compound.of(sample.episode));
             }
-            let rows = batch.rows.clone();
+            // Rows of observations, which follow those of samples, have no factor.
+            let rows = batch.rows[..episodes.len()].to_vec();
             let corrected = rows.iter().any(|row| row.loss.is_corrected());
             let before = if corrected { policy.logprobs(rows.clone()).await? } else { Vec::new() };
             let shared = if plan.shares_trunk() { values.remove(&index) } else { None };

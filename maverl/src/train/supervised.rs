@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::algo::loss::LossOptions;
 use crate::config::{OverlongText, TrainOn};
-use crate::data::{Demonstration, PreferencePair, Text};
+use crate::data::{Demonstration, PreferenceRow, Text};
 use crate::plan::{AlgorithmPlan, Plan, SeatPlan};
 use crate::runtime::{Batch, Objective, Policy, Row};
 use crate::text::{ChatInput, Continuation, Tokenizer};
@@ -29,22 +29,24 @@ pub(super) async fn imitate(
     learner: &Learner,
     shown: &[Demonstration],
 ) -> Result<Stepped, TrainError> {
-    learn(at, players, learner, Objective::Supervised, |line| {
+    learn(at, players, learner, (Objective::Supervised, Vec::new()), |line| {
         let shown = &shown[line.number];
         (&shown.location, demonstration_rows(line, shown, &at.plan.algorithm))
     })
     .await
 }
 
-/// Runs a step on `task.tasks_per_step` pairs of replies.
+/// Runs a step on `task.tasks_per_step` pairs of replies, or replies with a label.
 pub(super) async fn prefer(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &Learner,
-    pairs: &[PreferencePair],
+    pairs: &[PreferenceRow],
 ) -> Result<Stepped, TrainError> {
     let objective = Objective::Preference(at.plan.algorithm.preference);
-    learn(at, players, learner, objective, |line| {
+    let chosen = players.sampler.step(at.step).into_iter();
+    let sizes: Vec<[usize; 2]> = chosen.map(|number| pairs[number].sizes()).collect();
+    learn(at, players, learner, (objective, sizes), |line| {
         let pair = &pairs[line.number];
         (&pair.location, line.pair_rows(pair))
     })
@@ -73,7 +75,7 @@ pub(super) async fn self_play(
         rejected.insert(policy, replies.await?);
     }
     let objective = Objective::Preference(at.plan.algorithm.preference);
-    learn(at, players, learner, objective, |line| {
+    learn(at, players, learner, (objective, Vec::new()), |line| {
         let shown = &shown[line.number];
         let rejected = &rejected[&line.policy][line.place];
         (&shown.location, line.opposed_rows(shown, rejected))
@@ -114,10 +116,10 @@ impl<'t> Line<'t> {
         self.row(&self.tokenizer.reply(chat)?)
     }
 
-    /// Returns the rows of the better and the worse reply of a pair.
-    fn pair_rows(&self, pair: &PreferencePair) -> Result<Vec<Row>, DemonstrationError> {
-        let [chosen, rejected] = pair.conversations();
-        self.fit(vec![self.reply(&chosen)?, self.reply(&rejected)?])
+    /// Returns the rows of the better and the worse reply of a pair, or of its one reply.
+    fn pair_rows(&self, pair: &PreferenceRow) -> Result<Vec<Row>, DemonstrationError> {
+        let rows = pair.conversations().into_iter().map(|chat| self.reply(&chat));
+        self.fit(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns the rows of a demonstration and of the opponent's reply to its prompt.
@@ -179,12 +181,13 @@ fn wrong(location: &str, source: DemonstrationError) -> TrainError {
     TrainError::Demonstration { location: location.to_owned(), source }
 }
 
-/// Updates every trained policy with the rows of the step's lines of the file. `rows` returns the place of a line and its rows.
+/// Updates every trained policy with the rows of the step's lines of the file. `rows` returns the place of a line and its rows, and
+/// `pairs` has the numbers of better and of worse replies of each line, or nothing if these are one each.
 async fn learn<'d>(
     at: &StepPlan<'_>,
     players: &Players,
     learner: &Learner,
-    objective: Objective,
+    (objective, pairs): (Objective, Vec<[usize; 2]>),
     rows: impl Fn(&Line<'_>) -> (&'d str, Result<Vec<Row>, DemonstrationError>),
 ) -> Result<Stepped, TrainError> {
     let StepPlan { plan, step, .. } = *at;
@@ -204,7 +207,8 @@ async fn learn<'d>(
         // Conversations without replies give a world model no rows.
         if !all.is_empty() {
             let lr = plan.policies[policy].optim.rate(step, plan.config.steps);
-            batches.push((policy, batch(plan, policy, objective, all, lr)));
+            let batch = batch(plan, policy, objective, all, lr);
+            batches.push((policy, Batch { pairs: pairs.clone(), ..batch }));
         }
     }
     let began = Instant::now();

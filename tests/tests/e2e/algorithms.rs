@@ -374,6 +374,49 @@ fn kto_learns_from_every_reply_by_its_label_and_resumes_to_the_bit() {
 }
 
 #[test]
+fn a_pair_is_the_same_to_kto_as_its_two_replies_with_labels() {
+    let lab = lab();
+    let (mut pairs, mut replies) = (String::new(), String::new());
+    for i in 0..8 {
+        let prompt = format!("question {i}?");
+        let [good, bad] = ["open evenly", "close, who?"];
+        pairs += &format!(
+            "{}\n",
+            serde_json::json!({ "prompt": prompt, "chosen": good, "rejected": bad })
+        );
+        for (reply, label) in [(good, true), (bad, false)] {
+            let row = serde_json::json!({ "prompt": prompt, "completion": reply, "label": label });
+            replies += &format!("{row}\n");
+        }
+    }
+    lab.write("pairs.jsonl", &pairs);
+    lab.write("replies.jsonl", &replies);
+    let set = [
+        "algorithm.name=\"dpo\"",
+        "algorithm.preference.loss=\"kto\"",
+        "task.shuffle=false",
+        "steps=4",
+    ];
+    let paired = ["task.data=\"pairs.jsonl\"", "task.tasks_per_step=2"];
+    let paired = lab.train("paired", &[&set[..], &paired].concat());
+    let single = ["task.data=\"replies.jsonl\"", "task.tasks_per_step=4"];
+    let single = lab.train("single", &[&set[..], &single].concat());
+    assert_eq!(paired.bytes("metrics.jsonl"), single.bytes("metrics.jsonl"));
+    assert!(paired.weights(4, "tiny") == single.weights(4, "tiny"));
+    // Good replies alone are learned too.
+    let good = |line: &&str| line.contains("true");
+    let good: String = replies.lines().filter(good).map(|line| format!("{line}\n")).collect();
+    lab.write("good.jsonl", &good);
+    let run = lab.train("good", &[&set[..], &["task.data=\"good.jsonl\"", "steps=8"]].concat());
+    let rows = run.rows();
+    let reward = |row: &Value| row["policy/tiny/reward_chosen"].as_f64().unwrap();
+    assert!(reward(&rows[7]) > reward(&rows[0]), "{rows:#?}");
+    assert!(rows[7].get("policy/tiny/reward_rejected").is_none());
+    let refused = lab.fails("pairs_only", &["algorithm.name=\"dpo\"", "task.data=\"good.jsonl\""]);
+    refused.says(&["no `chosen` and `rejected`"]);
+}
+
+#[test]
 fn a_curriculum_plays_what_is_not_yet_solved_and_resumes_to_the_bit() {
     let lab = lab();
     let pools =

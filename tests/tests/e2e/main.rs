@@ -28,6 +28,7 @@ mod learners;
 mod metrics;
 mod models;
 mod numbers;
+mod observations;
 mod package;
 mod programs;
 mod python;

@@ -95,6 +95,9 @@ const MASKS: [&str; 4] = [
     "algorithm.epochs=2",
 ];
 
+/// A conversation with an environment whose texts are trained on.
+const OBSERVED: [&str; 2] = ["orchestra.name=\"duo/walk\"", "algorithm.loss.observation_coef=0.1"];
+
 /// Pools of tasks by their solve rates.
 const CURRICULUM: &str =
     "task.curriculum.pools=[{ up_to = 0.5, weight = 1.0 }, { up_to = 1.0, weight = 0.5 }]";
@@ -137,6 +140,8 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     vec![
         ("kl", with(&kl)),
         ("taught", with(&taught)),
+        ("compared", with(&[&taught[..2], &["algorithm.distill.kind=\"divergence\""]].concat())),
+        ("observed", with(&OBSERVED)),
         ("masks", with(&MASKS)),
         ("endpoint", with(&served)),
         ("sequence", with(&sequence)),

@@ -121,6 +121,58 @@ fn a_teacher_alone_moves_the_policy_towards_it() {
     assert!(first > 0.0 && last < 0.8 * first, "KL to the teacher {first} then {last}");
 }
 
+#[test]
+fn a_divergence_alone_moves_the_policy_towards_the_teacher_and_a_resumed_run_ends_equally() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let set = [
+        "eval.before_and_after=false",
+        "task.group_size=1",
+        "task.tasks_per_step=8",
+        "algorithm.distill.task_coef=0.0",
+        "algorithm.distill.kind=\"divergence\"",
+        "algorithm.distill.divergence=\"forward\"",
+        "algorithm.distill.top_k=16",
+        "algorithm.loss.invalid_reply_penalty=0.0",
+        "teachers.earlier.model=\"big\"",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher=\"earlier\"",
+    ];
+    let set = [&MODELS[..], &[&*big], &set].concat();
+    let whole = lab.train("whole", &[&set[..], &["steps=12"]].concat());
+    let steps = whole.steps();
+    let mean = |rows: &[Value], name: &str| {
+        rows.iter().map(|row| number(row, name)).sum::<f64>() / rows.len() as f64
+    };
+    for name in ["distill/tiny/divergence", "distill/tiny/kl"] {
+        let (first, last) = (mean(&steps[..3], name), mean(&steps[9..], name));
+        assert!(first > 0.0 && last < 0.8 * first, "{name}: {first} then {last}");
+    }
+    for name in ["mass", "teacher_entropy", "share"] {
+        let found = number(&steps[0], &format!("distill/tiny/{name}"));
+        assert!(found > 0.0 && found < 10.0, "{name}: {found}");
+    }
+    lab.train("parted", &[&set[..], &["steps=5"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "12"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    assert!(whole.weights(12, "tiny") == parted.weights(12, "tiny"));
+}
+
+#[test]
+fn the_divergence_from_the_policy_itself_is_zero_and_changes_no_weight() {
+    let lab = lab();
+    let plain = lab.train("plain", &SHORT);
+    let me = ["teachers.me.policy=\"self\"", "agents.\"duo/opener\".teacher=\"me\""];
+    let divergence = ["algorithm.distill.kind=\"divergence\""];
+    let itself = lab.train("itself", &[&SHORT[..], &me, &divergence].concat());
+    for row in itself.steps() {
+        assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
+        assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
+    }
+    assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
+}
+
 /// A server of a run's policies, which ends with the test.
 struct PolicyServer(Child);
 

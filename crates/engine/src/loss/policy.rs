@@ -72,7 +72,7 @@ pub struct RowTokens<'a> {
 /// Sums over tokens. Sums of several rows can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PolicyLoss {
-    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)`.
+    /// Total loss, `Σ w · (surrogate + β · kl + δ · drift + κ · |log ρ| − η · entropy)`, with the divergence from teachers.
     pub loss: f64,
     /// Surrogate part, `Σ w · surrogate`.
     pub surrogate: f64,
@@ -90,6 +90,16 @@ pub struct PolicyLoss {
     pub ppo_kl: f64,
     /// Number of tokens without a surrogate, because their row is off policy.
     pub masked: u64,
+    /// Divergence from teachers, the sum over tokens with one.
+    pub divergence: f64,
+    /// Probability of the teachers' support under the policy, the sum over the same tokens.
+    pub mass: f64,
+    /// Number of tokens with a teacher.
+    pub taught: u64,
+    /// Negative log-likelihood of observations, the sum over their tokens.
+    pub observation_nll: f64,
+    /// Number of tokens of observations.
+    pub observed: u64,
 }
 
 impl AddAssign for PolicyLoss {
@@ -102,6 +112,11 @@ impl AddAssign for PolicyLoss {
         self.kl_tokens += other.kl_tokens;
         self.ppo_kl += other.ppo_kl;
         self.masked += other.masked;
+        self.divergence += other.divergence;
+        self.mass += other.mass;
+        self.taught += other.taught;
+        self.observation_nll += other.observation_nll;
+        self.observed += other.observed;
         for (ours, theirs) in self.clipped.iter_mut().zip(other.clipped) {
             *ours += theirs;
         }
@@ -189,6 +204,24 @@ pub fn log_likelihood(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
     }
     sums.loss = sums.surrogate;
     sums
+}
+
+/// Computes the negative log-likelihood of an observation, a text that the environment wrote, beside policy gradients. Adds its
+/// derivative by `logp [T]`.
+///
+/// ```text
+/// L = −Σ w · logp        w: a coefficient over the number of tokens of all observations
+/// ```
+///
+/// ECHO, [2605.24517](https://arxiv.org/abs/2605.24517).
+pub fn observation(row: &RowTokens<'_>, d_logp: &mut [f32]) -> PolicyLoss {
+    let likelihood = log_likelihood(&RowTokens { share: 0.0, ..*row }, d_logp);
+    PolicyLoss {
+        loss: likelihood.loss,
+        observation_nll: row.logp.iter().map(|&logp| -f64::from(logp)).sum(),
+        observed: row.logp.len() as u64,
+        ..PolicyLoss::default()
+    }
 }
 
 /// Computes a loss that is linear in the log-probs: the derivative of each token is its weight. Adds the derivative.

@@ -254,8 +254,8 @@ pub trait Ops: RecurrentOps {
         pool: &mut Pool<Self>,
     ) -> Done<Self::Act>;
 
-    /// Computes log-probabilities and entropies of targets under `softmax(logits * inv_temperature)`, without keeping the
-    /// logits of all rows.
+    /// Computes log-probabilities `[M, k]` of targets and entropies `[M]` under `softmax(logits * inv_temperature)`, without
+    /// keeping the logits of all rows.
     ///
     /// # Errors
     ///
@@ -268,8 +268,8 @@ pub trait Ops: RecurrentOps {
     ) -> Done<(Vec<f32>, Vec<f32>)>;
 
     /// Computes the gradient of the hidden states from a loss of the results of [`Ops::logprobs`]. Sequence `s` is the
-    /// rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a time, with log-probs and entropies of their
-    /// rows, and writes its derivatives by both.
+    /// rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a time, with log-probs `[rows, k]` and entropies `[rows]`
+    /// of their rows, and writes its derivatives by both.
     ///
     /// # Errors
     ///

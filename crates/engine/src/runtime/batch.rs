@@ -1,13 +1,19 @@
 //! Batches of rows: the inputs of updates.
 
+mod values;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::files::ModelError;
-use crate::loss::{Aggregation, LossOptions, PreferenceOptions, Selection, Surrogate};
+use crate::loss::{
+    Aggregation, DistillOptions, LossOptions, PreferenceOptions, Selection, Surrogate,
+};
 use crate::message::Routes;
 use crate::runtime::peers::mix_word;
+
+pub use values::{ValueBatch, ValueRow, ValueTarget, ValueText};
 
 /// A training row: a prompt and its completion.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +37,27 @@ pub struct Row {
     pub weights: Vec<f32>,
     /// True if the row is not trained on, and no aggregation counts it.
     pub skipped: bool,
+    /// Coefficient of the negative log-likelihood of the completion, if it is an observation: text that the environment wrote, in a
+    /// batch of policy gradients. Such rows follow all others. They have no log-probs and advantages, and no statistic of the others
+    /// counts them, as if they were skipped.
+    pub observation: Option<f32>,
     /// Coefficients of the loss.
     pub loss: LossOptions,
     /// Experts of all tokens but the last, as the sampler chose them, in place of those that the routers choose now.
     pub routes: Option<Routes>,
+    /// Distributions of a teacher, whose [divergence](crate::loss::teacher_divergence) is a part of the loss of policy gradients.
+    pub teacher: Option<TeacherTokens>,
+}
+
+/// The `k` most probable tokens of a teacher in the place of each of the `T` completion tokens of a row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TeacherTokens {
+    /// Token ids, `[T, k]`.
+    pub ids: Vec<u32>,
+    /// Their log-probs under the teacher, at the temperature of the row, `[T, k]`.
+    pub logprobs: Vec<f32>,
+    /// Coefficient of the divergence.
+    pub coef: f32,
 }
 
 impl Default for Row {
@@ -50,8 +73,10 @@ impl Default for Row {
             temperature: 1.0,
             weights: Vec::new(),
             skipped: false,
+            observation: None,
             loss: LossOptions::default(),
             routes: None,
+            teacher: None,
         }
     }
 }
@@ -69,16 +94,32 @@ impl Row {
         } else if !self.weights.is_empty() && self.weights.len() != n {
             format!("has {} weights for {n} completion tokens", self.weights.len())
         } else if objective == Objective::PolicyGradient
+            && self.observation.is_none()
             && (self.logprobs.len() != n || self.advantages.len() != n)
         {
             let (logprobs, advantages) = (self.logprobs.len(), self.advantages.len());
             format!(
                 "has {logprobs} log-probs and {advantages} advantages for {n} completion tokens"
             )
+        } else if let Some(what) = self.teacher.as_ref().and_then(|of| of.problem(n)) {
+            what
         } else {
             return Ok(());
         };
         Err(ModelError::wrong_argument(format!("row {index} {what}")))
+    }
+}
+
+impl TeacherTokens {
+    /// Returns what does not fit a completion of `n` tokens.
+    fn problem(&self, n: usize) -> Option<String> {
+        let [ids, logprobs] = [self.ids.len(), self.logprobs.len()];
+        let fits = ids == logprobs && ids > 0 && ids.is_multiple_of(n);
+        (!fits).then(|| {
+            format!(
+                "has {ids} tokens of a teacher and {logprobs} log-probs for {n} completion tokens"
+            )
+        })
     }
 }
 
@@ -119,6 +160,8 @@ pub struct Batch {
     pub surrogate: Option<CustomSurrogate>,
     /// Selection of the tokens of each minibatch; of policy gradients only.
     pub selection: Selection,
+    /// Divergence of rows with a teacher.
+    pub distill: DistillOptions,
     /// Optimizer steps an epoch is split into.
     pub minibatches: usize,
     /// Number of passes over the rows.
@@ -146,6 +189,7 @@ impl Default for Batch {
             pairs: Vec::new(),
             surrogate: None,
             selection: Selection::None,
+            distill: DistillOptions::default(),
             minibatches: 1,
             epochs: 1,
             aggregation: Aggregation::TokenMean,
@@ -163,9 +207,14 @@ impl Row {
     fn mixed_into(&self, hash: u64) -> u64 {
         let ids = [&self.prompt, &self.completion, &self.inputs].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
+        let numbers = numbers.chain(&self.observation);
         let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
         let words = words.chain(experts.map(|&expert| u32::from(expert)));
+        let taught = self.teacher.iter().flat_map(|teacher| {
+            teacher.ids.iter().copied().chain(teacher.logprobs.iter().map(|logp| logp.to_bits()))
+        });
+        let words = words.chain(taught);
         words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
     }
 }
@@ -225,6 +274,14 @@ impl Batch {
         own
     }
 
+    /// Returns the number of the first row of an observation, if there may be none or another row follows.
+    fn misplaced_observation(&self) -> Option<usize> {
+        let is_one = |row: &Row| row.observation.is_some();
+        let first = self.rows.iter().position(is_one)?;
+        let last = self.rows[first..].iter().all(|row| is_one(row) && row.skipped);
+        (self.objective != Objective::PolicyGradient || !last).then_some(first)
+    }
+
     /// Returns an error if the rows do not fit the objective.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let rows = self.rows.len();
@@ -248,6 +305,14 @@ impl Batch {
             format!(
                 "`pairs` has {sum} rows for a batch of {rows}; each reply of a pair has at least one"
             )
+        } else if let Some(index) = self.misplaced_observation() {
+            format!(
+                "row {index} is an observation, and not a skipped row at the end of a batch of policy gradients"
+            )
+        } else if let Some(index) = self.rows.iter().position(|row| row.teacher.is_some())
+            && self.objective != Objective::PolicyGradient
+        {
+            format!("row {index} has a teacher, which only policy gradients train on")
         } else {
             let mut rows = self.rows.iter().enumerate();
             return rows.try_for_each(|(index, row)| row.check(index, self.objective));
@@ -274,72 +339,6 @@ impl fmt::Debug for CustomSurrogate {
 impl PartialEq for CustomSurrogate {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.value, &other.value)
-    }
-}
-
-/// Input of a critic. It has a value at each of the last `places` tokens, before the token that follows. With a head of
-/// log-probs, those are the tokens that are predicted, and a token before them is needed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueText {
-    /// Token ids.
-    pub ids: Vec<u32>,
-    /// Number of values, at least one.
-    pub places: usize,
-}
-
-/// Training target of the values of a text. All fields are `[places]`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ValueTarget {
-    /// Regression to returns.
-    Returns {
-        /// Values before the update, from which advantages were computed.
-        old: Vec<f32>,
-        /// Returns that the values are regressed to.
-        returns: Vec<f32>,
-    },
-    /// Gradient of a loss by each value.
-    Slopes(Vec<f32>),
-}
-
-/// One text of a critic's batch.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueRow {
-    /// Input of the critic.
-    pub text: ValueText,
-    /// Target of its values.
-    pub aim: ValueTarget,
-}
-
-/// Rows of one update of a critic.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ValueBatch {
-    /// Rows. Their order fixes every sum.
-    pub rows: Vec<ValueRow>,
-    /// Optimizer steps per epoch.
-    pub minibatches: usize,
-    /// Number of passes over the rows.
-    pub epochs: usize,
-    /// Learning rate, with the schedule applied.
-    pub lr: f64,
-}
-
-impl ValueRow {
-    /// Adds what ranks compute themselves to a hash.
-    fn mixed_into(&self, hash: u64) -> u64 {
-        let [old, targets] = match &self.aim {
-            ValueTarget::Returns { old, returns } => [old.as_slice(), returns],
-            ValueTarget::Slopes(slopes) => [&[][..], slopes],
-        };
-        let numbers = old.iter().chain(targets).map(|number| number.to_bits());
-        let words = self.text.ids.iter().copied().chain(numbers);
-        words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
-    }
-}
-
-impl ValueBatch {
-    /// Computes a hash of everything that weights depend on and that ranks compute themselves.
-    pub(super) fn checksum(&self) -> u64 {
-        self.rows.iter().fold(mix_word(0, self.lr.to_bits()), |hash, row| row.mixed_into(hash))
     }
 }
 
@@ -372,6 +371,24 @@ mod tests {
         assert_eq!(found, "row 0 has 2 input tokens for 3 targets");
         let found = refused(|batch| batch.rows[0].temperature = 0.0);
         assert!(found.starts_with("row 0 has temperature 0; "), "{found}");
+        let teacher = TeacherTokens { ids: vec![1; 6], logprobs: vec![-1.0; 6], coef: 1.0 };
+        let short = TeacherTokens { ids: vec![1; 4], ..teacher.clone() };
+        let found = refused(|batch| batch.rows[1].teacher = Some(short.clone()));
+        assert_eq!(
+            found,
+            "row 1 has 4 tokens of a teacher and 6 log-probs for 3 completion tokens"
+        );
+        let found = refused(|batch| {
+            batch.objective = Objective::Supervised;
+            batch.rows[1].teacher = Some(teacher.clone());
+        });
+        assert_eq!(found, "row 1 has a teacher, which only policy gradients train on");
+        let observed = Row { observation: Some(0.1), ..row() };
+        let misplaced = "row 0 is an observation, and not a skipped row at the end of a batch of policy gradients";
+        let found = refused(|batch| batch.rows[0] = Row { skipped: true, ..observed.clone() });
+        assert_eq!(found, misplaced, "another row follows it");
+        let found = refused(|batch| batch.rows[1] = observed.clone());
+        assert_eq!(found, misplaced.replace('0', "1"), "it is not skipped");
         let found = refused(|batch| batch.epochs = 0);
         assert!(found.contains("0 epochs"), "{found}");
         let found = refused(|batch| {

@@ -39,15 +39,16 @@ impl ColumnRecorder {
     pub(super) fn new(batch: &Batch) -> Option<Self> {
         let records = batch.record_tokens && batch.objective == Objective::PolicyGradient;
         records.then(|| {
-            let lengths = batch.rows.iter().map(|row| row.completion.len());
+            let rows = batch.rows.iter().filter(|row| row.observation.is_none());
+            let lengths = rows.map(|row| row.completion.len());
             let unknown: Vec<Vec<f32>> = lengths.map(|length| vec![f32::NAN; length]).collect();
+            let seen = vec![false; unknown.len()];
             let columns = TokenColumns {
                 entropy: unknown.clone(),
                 reference: unknown.clone(),
                 moved: unknown.clone(),
                 mismatch: unknown,
             };
-            let seen = vec![false; batch.rows.len()];
             Self { columns, part: 0, minibatches: batch.minibatches, seen }
         })
     }

@@ -46,7 +46,8 @@ mod worker;
 pub use crate::message::{Finish, Routes};
 pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
-    Batch, CustomSurrogate, Objective, Row, ValueBatch, ValueRow, ValueTarget, ValueText,
+    Batch, CustomSurrogate, Objective, Row, TeacherTokens, ValueBatch, ValueRow, ValueTarget,
+    ValueText,
 };
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
@@ -61,6 +62,7 @@ pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
 pub use maverl_dist::NcclOptions;
 pub use maverl_dist::Shard;
 pub use optim::{OptimOptions, OptimizerKind, Schedule};
+pub use packed::TopTokens;
 #[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
@@ -73,7 +75,10 @@ pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, 
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
-pub use stats::{LayerLoad, PairStats, RouterStats, SharedTokens, UpdateStats, ValueStats};
+pub use stats::{
+    DivergenceStats, LayerLoad, ObservationStats, PairStats, RouterStats, SharedTokens,
+    UpdateStats, ValueStats,
+};
 #[doc(hidden)]
 pub use training_host::{PassResult, TrainedModel, TrainingHost};
 pub use watch::{Step, Watch};

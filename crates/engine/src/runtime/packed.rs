@@ -2,6 +2,8 @@
 //!
 //! Log-probs and values have the same bits as those of rows alone; the gradient is the same up to rounding.
 
+mod top;
+
 use std::borrow::Cow;
 
 use maverl_kernels::sample::derive_seed;
@@ -13,6 +15,11 @@ use crate::net::ops::{Backend, Buffer, Targets};
 use crate::net::{Context, Decoder, Forest, PackedForest, Pool, Rows};
 use crate::runtime::{Row, ValueText};
 
+pub use top::TopTokens;
+
+/// Number of logits that are read at once.
+const LOGITS: usize = 1 << 21;
+
 /// Text of a pass, and what the pass computes of it: something after each of the last `places` tokens.
 #[derive(Debug, Clone)]
 pub(crate) struct PassText<'a> {
@@ -22,6 +29,8 @@ pub(crate) struct PassText<'a> {
     pub(crate) places: usize,
     /// Tokens that are predicted, `[places]`; empty if none are.
     targets: &'a [u32],
+    /// Tokens of a teacher that are predicted beside each of these, `[places, k]`; empty if none are.
+    others: &'a [u32],
     inv_temperature: f32,
     /// Experts of the tokens, if a sampler chose them.
     pub(crate) routes: Option<&'a Routes>,
@@ -37,13 +46,15 @@ impl<'a> PassText<'a> {
             Cow::Borrowed(inputs.as_slice())
         };
         let (places, inv_temperature) = (completion.len(), 1.0 / temperature);
-        Self { ids, places, targets: completion, inv_temperature, routes: row.routes.as_ref() }
+        let others = row.teacher.as_ref().map_or(&[][..], |teacher| &teacher.ids);
+        let (targets, routes) = (completion, row.routes.as_ref());
+        Self { ids, places, targets, others, inv_temperature, routes }
     }
 
     /// Returns a text with a value at each of its last `places` tokens.
     pub(crate) fn of_values(text: &'a ValueText) -> Self {
         let (ids, places) = (text.ids.as_slice().into(), text.places);
-        Self { ids, places, targets: &[], inv_temperature: 1.0, routes: None }
+        Self { ids, places, targets: &[], others: &[], inv_temperature: 1.0, routes: None }
     }
 
     /// Returns a text whose last `places` tokens are predicted. The last one predicts nothing and is omitted.
@@ -51,12 +62,18 @@ impl<'a> PassText<'a> {
         let ValueText { ids, places } = text;
         let targets = &ids[ids.len() - places..];
         let ids = ids[..ids.len() - 1].into();
-        Self { ids, places: *places, targets, inv_temperature: 1.0, routes: None }
+        Self { ids, places: *places, targets, others: &[], inv_temperature: 1.0, routes: None }
     }
 
     /// Returns a text of which the state after its last token is computed.
     pub(crate) fn of_state(ids: &'a [u32]) -> Self {
-        Self { ids: ids.into(), places: 1, targets: &[], inv_temperature: 1.0, routes: None }
+        let ids = ids.into();
+        Self { ids, places: 1, targets: &[], others: &[], inv_temperature: 1.0, routes: None }
+    }
+
+    /// Returns the number of tokens of a teacher that are predicted in each place.
+    fn support(&self) -> usize {
+        self.others.len() / self.places.max(1)
     }
 }
 
@@ -71,6 +88,9 @@ pub(crate) struct PackedRows {
     pub(crate) completions: Vec<usize>,
     /// Predicted tokens `[M]`.
     targets: Vec<u32>,
+    /// Predicted tokens with those of teachers beside them, `[M, 1 + k]`, with the largest `k` of a text; empty if no text has
+    /// a teacher. Others are filled up with the predicted token.
+    tables: Vec<u32>,
     /// Inverse temperature of each predicted token.
     inv_temperature: Vec<f32>,
     /// Experts of the tokens, if samplers chose some.
@@ -90,8 +110,8 @@ impl PackedRows {
             targets.extend_from_slice(text.targets);
             inv_temperature.resize(targets.len(), text.inv_temperature);
         }
-        let routes = pack_routes(texts, &forest);
-        Self { forest, before, completions, targets, inv_temperature, routes }
+        let (routes, tables) = (pack_routes(texts, &forest), pack_tables(texts));
+        Self { forest, before, completions, targets, tables, inv_temperature, routes }
     }
 
     /// Returns the experts of the tokens, if samplers chose some.
@@ -134,9 +154,10 @@ impl PackedRows {
         self.forest.rows()
     }
 
-    /// Returns the predicted tokens as targets.
+    /// Returns the predicted tokens as targets, each with those of teachers after it.
     pub(crate) fn predicted(&self) -> Targets<'_> {
-        Targets { ids: &self.targets, inv_temperature: &self.inv_temperature }
+        let ids = if self.tables.is_empty() { &self.targets } else { &self.tables };
+        Targets { ids, inv_temperature: &self.inv_temperature }
     }
 
     /// Selects the hidden states of the entries: `[N, D]` to `[M, D]`.
@@ -205,12 +226,51 @@ impl PackedRows {
         Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.1)
     }
 
+    /// Computes the `k` most probable tokens of each entry, and numbers of them: `[M, 2 k + 2]`, as [`TopTokens`] reads them. Logits
+    /// of some entries at a time are read from the device.
+    pub(crate) fn top_tokens<O: Backend>(
+        &self,
+        (model, vocab): (&Decoder<O>, usize),
+        k: usize,
+        pool: &mut Pool<O>,
+    ) -> Result<Vec<f32>, ModelError> {
+        let hidden = self.hidden(model, pool)?;
+        let entries: Vec<u32> = (0..self.before.len() as u32).collect();
+        let mut found = Vec::with_capacity(entries.len() * (2 * k + 2));
+        for rows in entries.chunks((LOGITS / vocab).max(1)) {
+            let logits = model.read_logits(&hidden, rows, pool)?;
+            let at = rows[0] as usize..rows[0] as usize + rows.len();
+            let of = (&self.targets[at.clone()], &self.inv_temperature[at]);
+            found.extend(top::numbers(&logits, vocab, of, k));
+        }
+        pool.give([hidden]);
+        Ok(found)
+    }
+
     /// Divides the numbers of the entries, `[M, D]`, among the texts.
     pub(crate) fn split_entries(&self, numbers: &[f32]) -> impl Iterator<Item = Vec<f32>> {
         let width = numbers.len() / self.before.len();
         let bounds = self.completions.windows(2);
         bounds.map(move |bounds| numbers[bounds[0] * width..bounds[1] * width].to_vec())
     }
+}
+
+/// Packs the predicted tokens with those of teachers; returns an empty list if no text has any.
+fn pack_tables(texts: &[&PassText<'_>]) -> Vec<u32> {
+    let most = texts.iter().map(|text| text.support()).max().unwrap_or(0);
+    if most == 0 {
+        return Vec::new();
+    }
+    let mut tables = Vec::new();
+    for text in texts {
+        let k = text.support();
+        for (place, &target) in text.targets.iter().enumerate() {
+            tables.push(target);
+            tables.extend_from_slice(&text.others[place * k..(place + 1) * k]);
+            tables.extend(std::iter::repeat_n(target, most - k));
+        }
+    }
+    tables
 }
 
 /// Packs the experts that samplers chose for the tokens of texts that share none; `None` if there are none.

@@ -218,19 +218,18 @@ impl Peers {
 
     /// Adds the sums of all ranks over the rows of a loss.
     pub(crate) fn policy_loss(&self, own: PolicyLoss) -> Result<PolicyLoss, ModelError> {
-        let PolicyLoss { loss, surrogate, kl, entropy, tokens, kl_tokens, clipped, ppo_kl, masked } =
-            own;
-        let [low, high, dual] = clipped;
-        let counts = [tokens, kl_tokens, low, high, dual, masked].map(|count| count as f64);
-        let numbers = [&[loss, surrogate, kl, entropy, ppo_kl][..], &counts].concat();
+        let [low, high, dual] = own.clipped;
+        let counts =
+            [own.tokens, own.kl_tokens, low, high, dual, own.masked, own.taught, own.observed];
+        let counts = counts.map(|count| count as f64);
+        let terms = [own.loss, own.surrogate, own.kl, own.entropy, own.ppo_kl];
+        let sums = [&terms[..], &[own.divergence, own.mass, own.observation_nll]].concat();
         let mut sum = PolicyLoss::default();
-        for of in self.numbers(&numbers)? {
-            let &[loss, surrogate, kl, entropy, ppo_kl, ref counts @ ..] = of.as_slice() else {
-                continue;
-            };
-            let counts: Vec<u64> = counts.iter().map(|&count| count as u64).collect();
-            let &[tokens, kl_tokens, low, high, dual, masked] = counts.as_slice() else { continue };
-            let clipped = [low, high, dual];
+        for of in self.numbers(&[sums, counts.to_vec()].concat())? {
+            let ([sums, counts], []) = of.as_chunks::<8>() else { continue };
+            let [loss, surrogate, kl, entropy, ppo_kl, divergence, mass, observation_nll] = *sums;
+            let [tokens, kl_tokens, low, high, dual, masked, taught, observed] =
+                counts.map(|count| count as u64);
             sum += PolicyLoss {
                 loss,
                 surrogate,
@@ -238,9 +237,14 @@ impl Peers {
                 entropy,
                 tokens,
                 kl_tokens,
-                clipped,
+                clipped: [low, high, dual],
                 ppo_kl,
                 masked,
+                divergence,
+                mass,
+                taught,
+                observation_nll,
+                observed,
             };
         }
         Ok(sum)

@@ -45,6 +45,12 @@ pub struct UpdateStats {
     pub select_covariance: Option<f64>,
     /// Root mean square of the updates of matrices before the learning rate, in the last optimizer step with Muon.
     pub muon_rms: Option<f64>,
+    /// Divergence from teachers, if rows have some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divergence: Option<DivergenceStats>,
+    /// Likelihood of observations, if the batch has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observations: Option<ObservationStats>,
     /// Statistics of preference pairs.
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.
@@ -111,6 +117,24 @@ pub struct LayerLoad {
     /// Share of the tokens with experts of the sampler for which the router would have chosen others; `None` without such tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_changed: Option<f64>,
+}
+
+/// Means over the tokens with a teacher, in all optimizer steps.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct DivergenceStats {
+    /// Divergence from the teacher in nats.
+    pub mean: f64,
+    /// Probability of the teacher's most probable tokens under the policy.
+    pub mass: f64,
+}
+
+/// Likelihood of the observations of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ObservationStats {
+    /// Negative log-likelihood of a token, mean over their tokens in all optimizer steps.
+    pub nll: f64,
+    /// Number of their tokens.
+    pub tokens: u64,
 }
 
 /// Means over pairs of replies, or over replies with a label (KTO), each before its optimizer step.

@@ -5,6 +5,7 @@ mod adapters;
 mod candle;
 #[cfg(feature = "cuda")]
 mod device;
+mod divergence;
 mod eight_bit;
 mod experts;
 #[cfg(feature = "candle")]
@@ -12,9 +13,11 @@ mod gguf;
 mod labeled;
 mod moments;
 mod muon;
+mod observations;
 mod ranks;
 mod recurrent;
 mod selection;
+mod slopes;
 mod snapshots;
 mod training_host;
 mod trees;

@@ -9,6 +9,7 @@ mod balance;
 mod before;
 mod checkpoint;
 mod labeled;
+mod micro;
 mod pending;
 mod ranks;
 mod routers;
@@ -17,12 +18,10 @@ mod totals;
 mod weights;
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
-use crate::loss::{self, PolicyLoss, RowTokens};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Gradients, Model, Params, Pool, RoutedTokens, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
@@ -33,10 +32,11 @@ use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
+use micro::Micro;
 pub(crate) use pending::PendingPass;
 use routers::{check_routes, token_counts};
 use totals::Totals;
-use weights::{TokenFactors, token_share};
+use weights::token_share;
 
 /// Moments and counters of one policy, and its reference.
 pub(crate) struct Trainer<O: Backend> {
@@ -171,7 +171,7 @@ impl<O: Backend> Trainer<O> {
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
             let micro = Micro::new(pass.pack(indices), (rows, &factors), indices, share);
-            let micro = Micro { slopes: slopes.as_deref(), ..micro };
+            let micro = micro.with_slopes(slopes.as_deref());
             totals.tokens.computed += micro.packed.tokens() as u64;
             self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
                 .map_err(|error| self.failed_update(&error))?;
@@ -278,111 +278,4 @@ fn pass_of_rows<'r>(rows: &[&'r Row], share: bool) -> PassTexts<'r> {
 struct Back<'a, O: Backend> {
     gradients: Gradients<'a, O>,
     joint: Option<Joint<'a, O>>,
-}
-
-/// Rows of one micro-batch.
-struct Micro<'a> {
-    rows: Vec<&'a Row>,
-    /// Number of each row in the minibatch.
-    indices: &'a [usize],
-    /// Weight of each completion token in the loss.
-    weights: Vec<f32>,
-    /// Coefficient of the penalty of each completion token; empty if none has one.
-    penalties: Vec<f32>,
-    /// Weight of a completion token in means.
-    share: f64,
-    /// Derivative of the loss that balances the load of experts, if there is one.
-    slopes: Option<&'a [f32]>,
-    packed: PackedRows,
-}
-
-impl<'a> Micro<'a> {
-    /// Selects rows of a minibatch by their numbers. `factors` are those of the tokens of all its rows, one after the other.
-    fn new(
-        packed: PackedRows,
-        (rows, factors): (&[&'a Row], &TokenFactors),
-        indices: &'a [usize],
-        share: f64,
-    ) -> Self {
-        let ends = rows.iter().scan(0, |end, row| {
-            *end += row.completion.len();
-            Some(*end)
-        });
-        let ends: Vec<usize> = ends.collect();
-        let own = indices.iter().map(|&row| ends[row] - rows[row].completion.len()..ends[row]);
-        let own: Vec<Range<usize>> = own.collect();
-        let [weights, penalties] =
-            [&factors.weights, &factors.penalties].map(|all| at_ranges(all, &own));
-        let rows = indices.iter().map(|&row| rows[row]).collect();
-        Self { rows, indices, weights, penalties, share, slopes: None, packed }
-    }
-}
-
-/// Returns the numbers of ranges, one after the other; none of an empty list.
-fn at_ranges(all: &[f32], ranges: &[Range<usize>]) -> Vec<f32> {
-    ranges.iter().filter_map(|range| all.get(range.clone())).flatten().copied().collect()
-}
-
-impl Micro<'_> {
-    /// Computes the losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion
-    /// tokens.
-    fn loss(
-        &self,
-        batch: &Batch,
-        rows: Range<usize>,
-        [logp, entropy]: [&[f32]; 2],
-        reference: Option<&[f32]>,
-        [d_logp, d_entropy]: [&mut [f32]; 2],
-        totals: &mut Totals,
-    ) {
-        let completions = &self.packed.completions;
-        let start = completions[rows.start];
-        for index in rows {
-            let all = completions[index]..completions[index + 1];
-            let here = all.start - start..all.end - start;
-            let row: &Row = self.rows[index];
-            let tokens = RowTokens {
-                logp: &logp[here.clone()],
-                entropy: &entropy[here.clone()],
-                old: &row.logprobs,
-                sampler: (!row.sampler.is_empty()).then_some(row.sampler.as_slice()),
-                reference: reference.map(|reference| &reference[all.clone()]),
-                weights: &self.weights[all.clone()],
-                penalties: self.penalties.get(all),
-                share: self.share,
-            };
-            let (d_logp, d_entropy) = (&mut d_logp[here.clone()], &mut d_entropy[here]);
-            let first = totals.steps == 0 && totals.mean_weight.is_none();
-            if first && batch.objective == Objective::PolicyGradient {
-                totals.mismatch(tokens.logp, tokens.old);
-            }
-            if let Some(recorder) = &mut totals.recorder {
-                recorder.add(self.indices[index], row, &tokens, first);
-            }
-            if let Some(logprobs) = &mut totals.logprobs {
-                logprobs[self.indices[index]] = tokens.logp.to_vec();
-            }
-            if row.skipped {
-                continue;
-            }
-            totals.policy += row_loss(batch, row, &tokens, [d_logp, d_entropy]);
-        }
-    }
-}
-
-/// Computes the loss of a row, and adds its derivatives by the log-probs and entropies of its tokens.
-fn row_loss(
-    batch: &Batch,
-    row: &Row,
-    tokens: &RowTokens<'_>,
-    [d_logp, d_entropy]: [&mut [f32]; 2],
-) -> PolicyLoss {
-    match batch.objective {
-        Objective::Supervised => loss::log_likelihood(tokens, d_logp),
-        Objective::Preference(_) => loss::linear(tokens, d_logp),
-        Objective::PolicyGradient => {
-            let options = (&row.loss, batch.surrogate_of(row));
-            loss::policy_gradient(tokens, &row.advantages, options, [d_logp, d_entropy])
-        }
-    }
 }

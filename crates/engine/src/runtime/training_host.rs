@@ -10,7 +10,8 @@ use super::pools::Pools;
 use super::queue::Hosted;
 use super::trainer::{PendingPass, Trainer};
 use super::{
-    AdapterSpec, Batch, Dtype, LoraSpec, OptimOptions, PolicySpec, RuntimeError, RuntimeOptions,
+    AdapterSpec, Batch, Dtype, LoraSpec, OptimOptions, PolicySpec, Row, RuntimeError,
+    RuntimeOptions,
 };
 use crate::files::{HfConfig, ModelError};
 use crate::loss::PolicyLoss;
@@ -304,7 +305,14 @@ impl ModelHost<TrainedModel> {
     }
 
     fn check(&self, batch: &Batch) -> Result<(), RuntimeError> {
-        batch.check().map_err(|error| error.in_worker(&*self.name))
+        let other = |row: &Row| row.teacher.is_some() || row.observation.is_some();
+        let checked = batch.check().and_then(|()| match batch.rows.iter().position(other) {
+            None => Ok(()),
+            Some(index) => Err(ModelError::wrong_argument(format!(
+                "row {index} has a teacher or is an observation, which only an update of a policy trains on"
+            ))),
+        });
+        checked.map_err(|error| error.in_worker(&*self.name))
     }
 
     /// Runs an operation on a model that is trained. A barrier (RT-1).

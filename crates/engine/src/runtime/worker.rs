@@ -5,6 +5,8 @@
 //! have the same layout, so a step of AdamW is one operation. Other threads hold a handle, [`Policy`](super::Policy).
 //! All worker groups compute on one rayon pool.
 
+mod operations;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -30,9 +32,11 @@ use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapsh
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
-    UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
+    TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 use crate::text::Tokenizer;
+
+pub(crate) use operations::{Operations, PolicyOperations};
 
 /// A policy in its worker. All models of a worker share the storage of its base.
 pub(super) struct OwnedModels<O: Backend> {
@@ -42,61 +46,6 @@ pub(super) struct OwnedModels<O: Backend> {
     critic: Option<Critic<O>>,
     /// Places for snapshots, if the worker group has some.
     snapshots: Option<PolicySnapshots<O>>,
-}
-
-/// A policy in its worker, on any device.
-pub(crate) type PolicyOperations = dyn Operations;
-
-/// Operations on a policy in its worker. Those of a critic return `None` if there is none.
-pub(crate) trait Operations {
-    /// Updates the weights; together with a critic on the same trunk, if there is a batch for it.
-    fn update(
-        &mut self,
-        batch: &Batch,
-        values: Option<&ValueBatch>,
-    ) -> Result<(UpdateStats, Option<ValueStats>), RuntimeError>;
-
-    /// Makes the current weights the reference, if one is kept.
-    fn renew_reference(&mut self) -> Result<(), RuntimeError>;
-
-    /// Moves the reference towards the current weights, if one is kept.
-    fn mix_reference(&mut self, share: f64) -> Result<(), RuntimeError>;
-
-    /// Computes the log-probs of the rows' completions under the reference.
-    fn reference(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
-
-    /// Computes the current log-probs of the rows' completions.
-    fn logprobs(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
-
-    /// Computes the critic's values of texts.
-    fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>>;
-
-    /// Computes the states of texts by the critic's trunk.
-    fn states(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>>;
-
-    /// Updates a critic with a trunk of its own.
-    fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>>;
-
-    /// Writes policy and critic into a directory.
-    fn save(&self, dir: &Path) -> Result<(), ModelError>;
-
-    /// Sends the moments of this rank to rank 0, which saves policy and critic.
-    fn share(&self) -> Result<(), ModelError>;
-
-    /// Writes weights of the policy alone into a directory.
-    fn publish(&self, dir: &Path, weights: Published) -> Result<(), ModelError>;
-
-    /// Copies the weights of the policy into a place; `None` if the worker group has no places.
-    fn snapshot(&mut self, place: usize) -> Result<Option<Placing>, ModelError>;
-
-    /// Returns the number of updates.
-    fn version(&self) -> u64;
-
-    /// Restores policy and critic from a directory.
-    fn load(&mut self, dir: &Path) -> Result<(), ModelError>;
-
-    /// Computes the SHA-256 over all weights of the policy.
-    fn fingerprint(&self) -> Result<String, ModelError>;
 }
 
 /// Constant that separates the seed of a critic's adapter from its policy's.
@@ -177,6 +126,14 @@ impl<O: Backend> Operations for OwnedModels<O> {
 
     fn logprobs(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.trainer.logprobs(&self.model, rows)
+    }
+
+    fn top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.top_tokens(&self.model, rows, k)
+    }
+
+    fn reference_top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.reference_top_tokens(rows, k)
     }
 
     fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>> {

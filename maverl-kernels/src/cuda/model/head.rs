@@ -7,14 +7,14 @@ use crate::cuda::array::expect_length;
 use crate::cuda::{DeviceArray, Kernels, Machine, Slice, SliceMut, SoftmaxRows};
 use crate::logprob::{group_sequences, split_chunks};
 
-/// Distributions `softmax((h wᵀ) / temperature)` with one target token each.
+/// Distributions `softmax((h wᵀ) / temperature)` with the same number `k` of target tokens each, usually one.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadInput<'a> {
     /// Hidden states `[n, d]`; `d` is a multiple of 8.
     pub h: Slice<'a, u16>,
     /// Weight of the head, `[V, d]`.
     pub w: Slice<'a, u16>,
-    /// Target tokens `[n]`, below `V`.
+    /// Target tokens `[n, k]`, below `V`.
     pub targets: &'a [u32],
     /// Inverse temperatures `[n]`, positive.
     pub inverse_temperatures: &'a [f32],
@@ -23,21 +23,26 @@ pub struct HeadInput<'a> {
 }
 
 impl HeadInput<'_> {
+    /// Returns the number of targets of a row; 1 without rows.
+    fn each(&self) -> usize {
+        self.targets.len().checked_div(self.inverse_temperatures.len()).unwrap_or(1)
+    }
+
     /// Returns rows, size of the vocabulary and width.
     #[track_caller]
     fn checked_shape(&self, name: &str) -> [usize; 3] {
-        let n = self.targets.len();
+        let n = self.inverse_temperatures.len();
         let d = self.h.len().checked_div(n).unwrap_or(8);
         assert!(d > 0 && d.is_multiple_of(8) && self.rows_at_once > 0, "{name}: rows of {d}");
         expect_length(name, "h", self.h.len(), n * d);
         expect_length(name, "w", self.w.len(), self.w.len() / d * d);
-        expect_length(name, "inverse temperatures", self.inverse_temperatures.len(), n);
+        expect_length(name, "targets", self.targets.len(), n * self.each());
         [n, self.w.len() / d, d]
     }
 }
 
 impl<M: Machine> Kernels<M> {
-    /// Returns log-probabilities of targets and entropies, `[n]` each.
+    /// Returns log-probabilities of targets `[n, k]`, and entropies `[n]`.
     ///
     /// # Errors
     ///
@@ -49,7 +54,7 @@ impl<M: Machine> Kernels<M> {
     pub fn head_log_probabilities(&self, head: &HeadInput<'_>) -> Result<[Vec<f32>; 2], M::Error> {
         let [n, vocab, _] = head.checked_shape("log-probabilities of a head");
         let mut logits = self.new_array(head.rows_at_once.min(n) * vocab)?;
-        let mut all = [Vec::with_capacity(n), Vec::with_capacity(n)];
+        let mut all = [Vec::with_capacity(n * head.each()), Vec::with_capacity(n)];
         for at in split_chunks(0..n, head.rows_at_once) {
             let rows = self.head_rows(head, at.clone(), &mut logits)?;
             let of = logits.as_slice().sub_slice(0..at.len() * vocab);
@@ -102,7 +107,7 @@ impl<M: Machine> Kernels<M> {
             let rows = self.head_rows(head, at.clone(), &mut logits)?;
             let of = logits.as_slice().sub_slice(here.clone());
             let found = self.log_probabilities(of, &rows)?;
-            let (mut dlogp, mut dentropy) = (vec![0.0; count], vec![0.0; count]);
+            let (mut dlogp, mut dentropy) = (vec![0.0; count * head.each()], vec![0.0; count]);
             let given = [&found.logp[..], &found.entropy];
             if let Err(error) = loss(part, given, [&mut dlogp, &mut dentropy]) {
                 return Ok(Err(error));
@@ -131,6 +136,7 @@ impl<M: Machine> Kernels<M> {
         let h = head.h.sub_slice(at.start * d..at.end * d);
         let out = Destination::F32(logits.slice_mut().sub_slice(0..at.len() * vocab)).into();
         self.linear(h, head.w, [at.len(), vocab, d], None, out)?;
-        self.softmax_rows(&head.targets[at.clone()], &head.inverse_temperatures[at])
+        let of = at.start * head.each()..at.end * head.each();
+        self.softmax_rows(&head.targets[of], &head.inverse_temperatures[at])
     }
 }

@@ -13,12 +13,19 @@ const ROWS: usize = 8;
 /// Words of a sampled token.
 const WORDS: usize = 4;
 
-/// Rows of logits with a target each.
+/// Rows of logits with the same number of targets each.
 #[derive(Debug)]
 pub struct SoftmaxRows<M: Machine> {
     targets: DeviceArray<M, u32>,
     inverses: DeviceArray<M, f32>,
     most: u32,
+}
+
+impl<M: Machine> SoftmaxRows<M> {
+    /// Returns the number of targets of a row; 1 without rows.
+    fn each(&self) -> usize {
+        self.targets.len().checked_div(self.inverses.len()).unwrap_or(1)
+    }
 }
 
 /// Row of a token whose id the host gives.
@@ -59,7 +66,7 @@ impl<M: Machine> SampledTokens<M> {
 /// Log-probabilities of rows' targets, and entropies.
 #[derive(Debug)]
 pub struct LogProbabilities<M: Machine> {
-    /// Log-probabilities `[n]`.
+    /// Log-probabilities `[n, k]`.
     pub logp: Vec<f32>,
     /// Entropies `[n]`, in nats.
     pub entropy: Vec<f32>,
@@ -68,7 +75,7 @@ pub struct LogProbabilities<M: Machine> {
 }
 
 impl<M: Machine> Kernels<M> {
-    /// Copies targets and inverse temperatures of rows to the machine.
+    /// Copies targets `[n, k]` and inverse temperatures `[n]` of rows to the machine.
     ///
     /// # Errors
     ///
@@ -76,13 +83,16 @@ impl<M: Machine> Kernels<M> {
     ///
     /// # Panics
     ///
-    /// If the lengths differ.
+    /// If there are no targets, or not as many of each row.
     pub fn softmax_rows(
         &self,
         targets: &[u32],
         inverse_temperatures: &[f32],
     ) -> Result<SoftmaxRows<M>, M::Error> {
-        expect_length("softmax", "inverse temperatures", inverse_temperatures.len(), targets.len());
+        let n = inverse_temperatures.len();
+        let k = targets.len().checked_div(n).unwrap_or(0);
+        expect_length("softmax", "targets", targets.len(), n * k);
+        assert!(n == 0 || k > 0, "softmax: {n} rows without targets");
         let most = targets.iter().copied().max().unwrap_or(0);
         let inverses = self.array_of(inverse_temperatures)?;
         Ok(SoftmaxRows { targets: self.array_of(targets)?, inverses, most })
@@ -104,11 +114,13 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<LogProbabilities<M>, M::Error> {
         let (n, vocab) = checked_shape("log_probabilities", logits, rows);
         let (partials, tiles) = self.sum_tiles(logits, &rows.inverses, n, vocab)?;
-        let (logp, entropy) = (self.new_array::<f32>(n)?, self.new_array::<f32>(n)?);
+        let (logp, entropy) =
+            (self.new_array::<f32>(rows.targets.len())?, self.new_array::<f32>(n)?);
         let sums = self.new_array::<f64>(3 * n)?;
+        let each = rows.each();
         let SoftmaxRows { targets, inverses, .. } = rows;
         let given = args![logits, *inverses, *targets, partials, n, vocab, tiles];
-        let args = [given, args![logp, entropy, sums]].concat();
+        let args = [given, args![each, logp, entropy, sums]].concat();
         self.run_model_kernel("softmax_rows", LaunchShape::of_blocks(n.div_ceil(ROWS)), &args)?;
         Ok(LogProbabilities {
             logp: self.read_array(&logp)?,
@@ -117,8 +129,8 @@ impl<M: Machine> Kernels<M> {
         })
     }
 
-    /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities and
-    /// entropies.
+    /// Computes the derivatives of a loss by the logits, in bf16, from its derivatives by log-probabilities `[n, k]` and
+    /// entropies `[n]`.
     ///
     /// # Errors
     ///
@@ -137,13 +149,15 @@ impl<M: Machine> Kernels<M> {
     ) -> Result<(), M::Error> {
         let (n, vocab) = checked_shape("logit_gradients", logits, rows);
         expect_length("logit_gradients", "sums", of.sums.len(), 3 * n);
-        expect_length("logit_gradients", "dlogp", dlogp.len(), n);
+        expect_length("logit_gradients", "dlogp", dlogp.len(), rows.targets.len());
         expect_length("logit_gradients", "dentropy", dentropy.len(), n);
         expect_length("logit_gradients", "dlogits", dlogits.len(), n * vocab);
-        let (dlogp, dentropy) = (self.array_of(dlogp)?, self.array_of(dentropy)?);
+        let (dlogp, dentropy, each) =
+            (self.array_of(dlogp)?, self.array_of(dentropy)?, rows.each());
         let SoftmaxRows { targets, inverses, .. } = rows;
-        let args = args![logits, *inverses, *targets, of.sums, dlogp, dentropy, vocab, dlogits];
-        self.run_model_kernel("softmax_back", LaunchShape::of_blocks(n), args)
+        let given = args![logits, *inverses, *targets, of.sums, dlogp, dentropy];
+        let args = [given, args![vocab, each, dlogits]].concat();
+        self.run_model_kernel("softmax_back", LaunchShape::of_blocks(n), &args)
     }
 
     /// Samples a token of each row of `logits [n, V]` like [`sample_token`](crate::sample::sample_token) without filters: by the
@@ -271,7 +285,7 @@ fn checked_shape<M: Machine>(
     logits: Slice<'_, f32>,
     rows: &SoftmaxRows<M>,
 ) -> (usize, usize) {
-    let n = rows.targets.len();
+    let n = rows.inverses.len();
     let vocab = logits.len().checked_div(n).unwrap_or(0);
     expect_length(kernel, "logits", logits.len(), n * vocab);
     assert!(n == 0 || (rows.most as usize) < vocab, "{kernel}: target {} of {vocab}", rows.most);

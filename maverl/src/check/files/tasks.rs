@@ -11,9 +11,7 @@ use crate::config::{
     AlgorithmPlan, Config, EvalConfig, EvalData, OverlongText, Preset, TaskConfig, TrainOn,
     VerifierLabels,
 };
-use crate::data::{
-    self, ChosenTasks, DataError, PlacedTasks, PreferencePair, RowTexts, TaskChoice,
-};
+use crate::data::{self, ChosenTasks, DataError, PlacedTasks, PreferenceRow, RowTexts, TaskChoice};
 use crate::plan::PlannedTasks;
 use crate::settings::Settings;
 use crate::task::TaskList;
@@ -224,7 +222,9 @@ fn all_texts(
             rows.iter().map(|row| row.row_texts(plan.head)).collect()
         }
         Preset::Dpo => {
-            data::preferences(&file, task)?.iter().map(PreferencePair::row_texts).collect()
+            let labels = AlgorithmPlan::from(&config.algorithm).preference.loss.labels_replies();
+            let read = if labels { data::judged_replies } else { data::preferences };
+            read(&file, task)?.iter().map(PreferenceRow::row_texts).collect()
         }
         Preset::Spin => {
             let rows = data::self_play(&file, task)?;

@@ -8,7 +8,7 @@ use crate::check::choice::setting_path;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, list, path, path_within, suggestion};
 use crate::config::{
-    AgentConfig, Config, DistillPlan, HintPlace, OnRewardError, Ratio, TeacherChoice,
+    AgentConfig, Config, DistillKind, DistillPlan, HintPlace, OnRewardError, Ratio, TeacherChoice,
     TeacherConfig, TeacherPolicy,
 };
 use crate::plan::{AlgorithmPlan, SeatPlan, TeacherPlan, TeacherSource};
@@ -33,10 +33,13 @@ pub(crate) fn check_teachers(
     for seat in taught() {
         check_seat(algorithm, seat, problems);
         check_temperature(&assignment.teachers, seat, problems);
+        check_distributions(algorithm, &assignment.teachers, seat, problems);
         check_models(assignment, models, seat, problems);
     }
     let mut warnings = idle_teachers(config, algorithm, &assignment.seats);
-    warnings.extend(taught().filter_map(mean_doubt));
+    if algorithm.distill.kind == DistillKind::Advantage {
+        warnings.extend(taught().filter_map(mean_doubt));
+    }
     warnings.extend(template_doubts(assignment, models));
     warnings
 }
@@ -124,11 +127,10 @@ fn check_seat(algorithm: &AlgorithmPlan, seat: &SeatPlan, problems: &mut Problem
 
 /// Reports a seat that samples at a temperature at which a teacher behind an endpoint gives no log-probs.
 fn check_temperature(teachers: &[TeacherPlan], seat: &SeatPlan, problems: &mut Problems<'_>) {
-    let indices = seat.teachers.iter().flat_map(|its| its.by_source.values());
-    let mut served = indices.map(|&index| &teachers[index]);
-    let remote = |teacher: &&TeacherPlan| matches!(teacher.source, TeacherSource::Endpoint { .. });
     let temperature = seat.sampling.temperature;
-    let Some(teacher) = served.find(remote).filter(|_| temperature != 1.0) else { return };
+    let Some(teacher) = served_teacher(teachers, seat).filter(|_| temperature != 1.0) else {
+        return;
+    };
     let message = format!(
         "`{}` samples at temperature {temperature}, and its teacher `{}` is a server, which gives log-probabilities of prompts \
          at temperature 1",
@@ -136,6 +138,34 @@ fn check_temperature(teachers: &[TeacherPlan], seat: &SeatPlan, problems: &mut P
     );
     let help = "set `sampling.temperature = 1`, or teach by a model in this process";
     problems.value(&sampling_key(problems, seat, "temperature"), message, help.to_owned());
+}
+
+/// Returns a teacher of a seat that is behind an endpoint.
+fn served_teacher<'t>(teachers: &'t [TeacherPlan], seat: &SeatPlan) -> Option<&'t TeacherPlan> {
+    let indices = seat.teachers.iter().flat_map(|its| its.by_source.values());
+    let mut its = indices.map(|&index| &teachers[index]);
+    its.find(|teacher| matches!(teacher.source, TeacherSource::Endpoint { .. }))
+}
+
+/// Reports a teacher behind an endpoint whose distributions a divergence would need.
+fn check_distributions(
+    algorithm: &AlgorithmPlan,
+    teachers: &[TeacherPlan],
+    seat: &SeatPlan,
+    problems: &mut Problems<'_>,
+) {
+    if algorithm.distill.kind == DistillKind::Advantage {
+        return;
+    }
+    let Some(teacher) = served_teacher(teachers, seat) else { return };
+    let at = setting_path(problems, &seat.seat, "teacher", None);
+    let message = format!(
+        "teacher `{}` of `{}` is a server, and `algorithm.distill.kind` is \"divergence\", which reads the distributions of \
+         models in this process",
+        teacher.name, seat.seat
+    );
+    let help = "set `algorithm.distill.kind = \"advantage\"`, or teach by a `model`";
+    problems.value(&at, message, help.to_owned());
 }
 
 /// Reports teachers of a seat whose models have other token ids, or a shorter context.

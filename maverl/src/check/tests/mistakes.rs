@@ -149,7 +149,13 @@ fn names_of_other_trainers_are_answered_with_ours() {
         ),
         ("batch_size = 8", &["`task.tasks_per_step` and `task.group_size`"]),
         ("num_generations = 8", &["`num_generations` is `task.group_size` here"]),
-        ("beta = 0.04", &["is a key of `[algorithm.preference]`", "`algorithm.loss.kl_coef`"]),
+        (
+            "beta = 0.04",
+            &[
+                "is a key of `[algorithm.distill]` and `[algorithm.preference]`",
+                "`algorithm.loss.kl_coef`",
+            ],
+        ),
         (
             "[algorithm]\nepsilon = 0.2",
             &["`algorithm.loss.surrogate.clip_low` and `algorithm.loss.surrogate.clip_high`"],

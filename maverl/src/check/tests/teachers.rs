@@ -1,6 +1,7 @@
 //! Teachers: their models, the seats that have them, and what is refused.
 
 use super::*;
+use crate::algo::loss::{DistillOptions, TeacherDivergence};
 use crate::plan::{SeatTeachers, TeacherSource};
 
 const MODELS: &str =
@@ -147,6 +148,12 @@ fn a_teacher_behind_an_endpoint_is_a_server_at_temperature_one_and_without_a_hin
         &["a teacher behind an endpoint reads no hint"],
     );
     refused(
+        &guide("endpoint = \"far\"", "[algorithm.distill]\nkind = \"divergence\""),
+        &[
+            "teacher `guide` of `search/answerer` is a server, and `algorithm.distill.kind` is \"divergence\"",
+        ],
+    );
+    refused(
         &guide("endpoint = \"far\"", "[sampling]\ntemperature = 0.7"),
         &["samples at temperature 0.7, and its teacher `guide` is a server"],
     );
@@ -202,4 +209,32 @@ fn keys_of_teachers_without_effect_are_named() {
     );
     let alone = "teacher = \"guide\"---[teachers.guide]\nmodel = \"big\"\n[task]\ngroup_size = 1";
     warned(&taught(alone), "`task.group_size` is 1");
+}
+
+#[test]
+fn a_divergence_has_keys_of_its_own_and_no_doubt_about_means_of_advantages() {
+    let taught = |keys: &str, preset: &str| {
+        taught(&format!(
+            "teacher = \"guide\"---[teachers.guide]\nmodel = \"big\"\n[algorithm]\nname = \"{preset}\"\n\
+             [algorithm.distill]\n{keys}"
+        ))
+    };
+    let plan = plan_of(&text(&taught(
+        "kind = \"divergence\"\ndivergence = \"jsd\"\nbeta = 0.9\ntop_k = 8\ntail = false",
+        "gspo",
+    )));
+    assert!(plan.warnings.iter().all(|warning| !warning.contains("mean over the reply")));
+    let distill = &plan.algorithm.distill;
+    let options = DistillOptions { divergence: TeacherDivergence::Jsd, beta: 0.9, tail: false };
+    assert_eq!((distill.options(), distill.top_k.get()), (options, 8));
+    warned(&taught("top_k = 8", "drmas"), "`algorithm.distill.top_k` has no effect");
+    warned(
+        &taught("kind = \"divergence\"\nclip = 2.0", "drmas"),
+        "`algorithm.distill.clip` has no effect",
+    );
+    warned(
+        &taught("kind = \"divergence\"\nbeta = 0.9", "drmas"),
+        "`algorithm.distill.beta` has no effect",
+    );
+    refused(&taught("kind = \"divergence\"\ndivergence = \"jsd\"\nbeta = 1.0", "drmas"), &["beta"]);
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::{ObservationPlan, TrainOn};
+use crate::text::ChatInput;
 
 fn task() -> TaskConfig {
     TaskConfig { split: ALL.to_owned(), ..TaskConfig::default() }
@@ -256,7 +257,7 @@ fn pairs_and_labels_have_tools_and_calls_and_no_marks() {
     let dir = file("d.jsonl", &row.to_string());
     let path = dir.path().join("d.jsonl");
     let pair = preferences(&path, &task()).unwrap().remove(0);
-    assert_eq!(pair.chosen.get("tool_calls").unwrap()[0]["name"], "f");
+    assert_eq!(pair.chosen.as_ref().unwrap().get("tool_calls").unwrap()[0]["name"], "f");
     assert!(
         pair.conversations().iter().all(|chat| chat.tools.is_some() && chat.messages.len() == 2)
     );
@@ -291,6 +292,36 @@ fn pairs_and_labels_have_tools_and_calls_and_no_marks() {
         "{error}"
     );
     assert_eq!(labeled_held_out(&path, &task(), "test").unwrap().len(), 1);
+}
+
+#[test]
+fn replies_with_labels_stand_beside_pairs_and_are_good_or_bad() {
+    let rows = [
+        json!({"prompt": "a", "completion": "b", "label": true, "score": 0.9}),
+        json!({"prompt": "a", "chosen": "c", "rejected": "d"}),
+        json!({"prompt": "e", "completion": "f", "label": 0, "split": "train"}),
+        json!({"prompt": "e", "completion": "g", "label": 1, "split": "validation"}),
+    ];
+    let dir = file("d.jsonl", &rows.map(|row| format!("{row}\n")).concat());
+    let path = dir.path().join("d.jsonl");
+    let rows = judged_replies(&path, &TaskConfig::default()).unwrap();
+    let sizes: Vec<[usize; 2]> = rows.iter().map(PreferenceRow::sizes).collect();
+    assert_eq!(sizes, [[1, 0], [1, 1], [0, 1]]);
+    let texts = |row: &PreferenceRow| -> Vec<String> {
+        let last = |chat: &ChatInput| chat.messages.last().unwrap().text().to_owned();
+        row.conversations().iter().map(last).collect()
+    };
+    assert_eq!(rows.iter().map(texts).collect::<Vec<_>>(), [vec!["b"], vec!["c", "d"], vec!["f"]]);
+    for (row, expected) in [
+        (json!({"prompt": "a", "completion": "b"}), "there is no `label`; write true or false"),
+        (json!({"prompt": "a", "completion": "b", "label": "good"}), "`label` is \"good\""),
+        (json!({"prompt": "a", "label": true}), "no `prompt` and `completion`"),
+        (json!({"prompt": "a", "chosen": "b"}), "no `chosen` and `rejected`"),
+    ] {
+        let dir = file("d.jsonl", &row.to_string());
+        let error = judged_replies(&dir.path().join("d.jsonl"), &task()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

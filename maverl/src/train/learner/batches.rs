@@ -8,15 +8,16 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Sample, ValueTarget, average_plays, baselines, declared_advantages, equal_rewards,
-    flat_tasks, is_greedy, pair_batches, shaped_rewards, value_batches,
+    self, Observed, Sample, ValueTarget, add_observations, add_teachers, average_plays, baselines,
+    declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches, shaped_rewards,
+    value_batches,
 };
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
 use crate::metrics::{Metrics, rollout};
 use crate::plan::{AlgorithmPlan, Plan};
 use crate::run_dir::StepSamples;
-use crate::runtime::{Batch, ValueBatch};
+use crate::runtime::{Batch, TeacherTokens, ValueBatch};
 use crate::train::error::TrainError;
 use crate::train::learner::critic::ValuePredictions;
 use crate::train::learner::kl_penalty;
@@ -57,6 +58,10 @@ pub(crate) struct Samples {
 pub(crate) struct StepAdvantages {
     /// Advantage of each token of each sample. `[N][T]`
     pub(crate) tokens: Vec<Vec<f64>>,
+    /// Distributions of the teacher of each sample `[N]`; empty unless their divergence is in the loss.
+    pub(crate) taught: Vec<Option<TeacherTokens>>,
+    /// Texts of the environment in the prompts of samples, whose likelihood is in the loss.
+    pub(crate) observed: Vec<Observed>,
     /// Pairs of replies, if the algorithm compares pairs.
     pub(crate) pairs: Vec<ReplyPair>,
     /// Targets of the critics' values `[N]`; empty without critics, and where a mixer has trained them.
@@ -318,7 +323,10 @@ pub(crate) fn batches(
     } else if plan.algorithm.preset.compares_pairs() {
         pair_batches(plan, episodes, samples, &advantages.pairs, step)
     } else {
-        algo::batches(plan, episodes, samples, &advantages.tokens, step)
+        let mut found = algo::batches(plan, episodes, samples, &advantages.tokens, step);
+        add_teachers(plan, samples, &advantages.taught, &mut found);
+        add_observations(plan, (episodes, samples), &advantages.observed, &mut found);
+        found
     };
     let moves_flat_policies = advantages.flat && plan.shares_trunk();
     let critics = if advantages.targets.is_empty() || moves_flat_policies {

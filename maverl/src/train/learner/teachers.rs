@@ -1,15 +1,20 @@
-//! Teachers of a step: log-probabilities of sampled replies under other weights, or with a hint, as a part of the advantages.
+//! Teachers of a step: log-probabilities of sampled replies under other weights, or with a hint, as a part of the advantages; or the
+//! teachers' most probable tokens, for a loss.
 //!
-//! The equations are in `algo/advantage/distill.rs`. Teachers score rows in one pass for each policy, which computes what the rows
-//! begin with once.
+//! The equations are in `algo/advantage/distill.rs`, and of the loss in the engine's `loss/teacher.rs`. Teachers score rows in one
+//! pass for each policy, which computes what the rows begin with once.
 
 use std::collections::BTreeMap;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
 use crate::algo::advantage::{add_teacher, teacher_differences};
 use crate::algo::{Row, Sample, row};
+use crate::config::{DistillKind, DistillPlan};
 use crate::metrics::Metrics;
 use crate::plan::{Plan, TeacherSource};
-use crate::runtime::{Policy, RuntimeError};
+use crate::runtime::{Policy, RuntimeError, TeacherTokens, TopTokens};
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepAdvantages;
 use crate::train::learner::hints::hinted_prompt;
@@ -26,6 +31,16 @@ enum Scorer {
     Endpoint(Vec<f32>),
 }
 
+impl Scorer {
+    /// Returns the policy of this process that scores, and true if its reference does.
+    fn here(&self) -> Option<(usize, bool)> {
+        match self {
+            Self::Policy(policy, reference) => Some((*policy, *reference)),
+            Self::Endpoint(_) => None,
+        }
+    }
+}
+
 /// A turn that a teacher scores.
 struct TaughtTurn {
     /// Index of its sample.
@@ -38,7 +53,16 @@ struct TaughtTurn {
     read: Row,
 }
 
-/// Adds the terms of teachers to the advantages of a step. In a step without a signal of rewards, they are the whole advantage.
+/// Scores of taught turns.
+struct Scores {
+    /// Log-probs of the sampled tokens under the teacher, `[N][T]`.
+    sampled: Vec<Vec<f32>>,
+    /// The teacher's most probable tokens, `[N]`; empty if they are not compared.
+    tops: Vec<TopTokens>,
+}
+
+/// Adds the terms of teachers to the advantages of a step, or the distributions of teachers. In a step without a signal of rewards,
+/// they are the whole signal.
 pub(crate) async fn teach(
     plan: &Plan,
     policies: &[Policy],
@@ -49,27 +73,60 @@ pub(crate) async fn teach(
         return Ok(());
     }
     let (turns, unfit) = taught_turns(plan, policies, episodes, samples)?;
-    let teacher = teacher_logprobs(policies, &turns).await?;
+    let Scores { sampled, tops } = scores(&plan.algorithm.distill, policies, &turns).await?;
     let own = policy_logprobs(policies, samples, &turns).await?;
     if advantages.flat {
         advantages.tokens.iter_mut().flatten().for_each(|advantage| *advantage = 0.0);
     }
+    let scored = (turns.as_slice(), sampled.as_slice(), own.as_slice());
+    advantages.metrics.extend(teacher_metrics(plan, samples, scored, (&tops, &unfit)));
     let distill = &plan.algorithm.distill;
-    for ((turn, teacher), own) in turns.iter().zip(&teacher).zip(&own) {
-        let coef =
-            plan.seats[samples[turn.sample].seat].teachers.as_ref().map_or(0.0, |of| of.coef);
+    let taught = if distill.kind == DistillKind::Divergence { turns.len() } else { 0 };
+    if taught > 0 {
+        advantages.taught = vec![None; samples.len()];
+    }
+    let coefs = turns.iter().map(|turn| {
+        plan.seats[samples[turn.sample].seat].teachers.as_ref().map_or(0.0, |of| of.coef)
+    });
+    let coefs: Vec<f64> = coefs.collect();
+    for ((turn, top), coef) in turns.iter().zip(tops).zip(&coefs) {
+        let TopTokens { ids, logprobs, .. } = top;
+        let teacher = TeacherTokens { ids, logprobs, coef: *coef as f32 };
+        advantages.taught[turn.sample] = Some(teacher);
+    }
+    for (((turn, teacher), own), coef) in turns.iter().zip(&sampled).zip(&own).zip(coefs) {
+        let coef = if taught > 0 { 0.0 } else { coef };
         let differences = teacher_differences(distill, teacher, own);
         add_teacher(distill.task_coef, coef, &differences, &mut advantages.tokens[turn.sample]);
         let terms = differences.iter().map(|difference| coef * difference);
         let record = &mut advantages.record.samples[turn.sample];
         record.teacher = Some(mean_of(terms));
-        let (taught, tokens) = whole_or_mean(&advantages.tokens[turn.sample]);
-        (record.taught, record.taught_tokens) = (Some(taught), tokens);
+        let (total, tokens) = whole_or_mean(&advantages.tokens[turn.sample]);
+        (record.taught, record.taught_tokens) = (Some(total), tokens);
     }
-    advantages.flat = advantages.tokens.iter().flatten().all(|advantage| *advantage == 0.0);
-    let scored = (turns.as_slice(), teacher.as_slice(), own.as_slice());
-    advantages.metrics.extend(teacher_metrics(plan, samples, scored, &unfit));
+    let all = advantages.tokens.iter().flatten();
+    advantages.flat = taught == 0 && all.into_iter().all(|advantage| *advantage == 0.0);
     Ok(())
+}
+
+/// Returns the scores of taught turns.
+async fn scores(
+    distill: &DistillPlan,
+    policies: &[Policy],
+    turns: &[TaughtTurn],
+) -> Result<Scores, RuntimeError> {
+    if distill.kind == DistillKind::Advantage {
+        let sampled = teacher_logprobs(policies, turns).await?;
+        return Ok(Scores { sampled, tops: Vec::new() });
+    }
+    let k = distill.top_k.get();
+    let here = turns.iter().filter_map(|turn| Some((turn.scorer.here()?, &turn.read)));
+    let mut tops = under_weights(policies, &here.collect::<Vec<_>>(), |scorer, rows| {
+        top_tokens(scorer, rows, k).boxed()
+    })
+    .await?;
+    let sampled = tops.iter_mut().map(|top| std::mem::take(&mut top.sampled)).collect();
+    Ok(Scores { sampled, tops })
 }
 
 /// Returns the turns that teachers score, and the samples whose prompt does not fit the teacher's context with the hint.
@@ -131,10 +188,7 @@ async fn teacher_logprobs(
     policies: &[Policy],
     turns: &[TaughtTurn],
 ) -> Result<Vec<Vec<f32>>, RuntimeError> {
-    let here = turns.iter().filter_map(|turn| match turn.scorer {
-        Scorer::Policy(policy, reference) => Some(((policy, reference), &turn.read)),
-        Scorer::Endpoint(_) => None,
-    });
+    let here = turns.iter().filter_map(|turn| Some((turn.scorer.here()?, &turn.read)));
     let mut found = logprobs_under(policies, &here.collect::<Vec<_>>()).await?.into_iter();
     let all = turns.iter().map(|turn| match &turn.scorer {
         Scorer::Policy(..) => found.next().unwrap_or_default(),
@@ -148,22 +202,50 @@ pub(super) async fn logprobs_under(
     policies: &[Policy],
     rows: &[((usize, bool), &Row)],
 ) -> Result<Vec<Vec<f32>>, RuntimeError> {
+    under_weights(policies, rows, |scorer, rows| logprobs(scorer, rows).boxed()).await
+}
+
+/// Computes something of rows, each under the weights of a policy or of its reference, in one pass for each. `[N]`
+async fn under_weights<'p, T: Clone + Default>(
+    policies: &'p [Policy],
+    rows: &[((usize, bool), &Row)],
+    compute: impl Fn((&'p Policy, bool), Vec<Row>) -> BoxFuture<'p, Result<Vec<T>, RuntimeError>>,
+) -> Result<Vec<T>, RuntimeError> {
     let mut groups: BTreeMap<(usize, bool), Vec<usize>> = BTreeMap::new();
     for (index, (scorer, _)) in rows.iter().enumerate() {
         groups.entry(*scorer).or_default().push(index);
     }
     let passes = groups.into_iter().map(async |((policy, reference), indices)| {
         let rows = indices.iter().map(|&index| rows[index].1.clone()).collect();
-        let policy = &policies[policy];
-        let found =
-            if reference { policy.reference(rows).await } else { policy.logprobs(rows).await };
-        Ok::<_, RuntimeError>(indices.into_iter().zip(found?))
+        let found = compute((&policies[policy], reference), rows).await?;
+        Ok::<_, RuntimeError>(indices.into_iter().zip(found))
     });
-    let mut logprobs = vec![Vec::new(); rows.len()];
+    let mut all = vec![T::default(); rows.len()];
     for (index, found) in join_all(policies, passes).await?.into_iter().flatten() {
-        logprobs[index] = found;
+        all[index] = found;
     }
-    Ok(logprobs)
+    Ok(all)
+}
+
+/// Computes the log-probs of rows under a policy, or under its reference.
+async fn logprobs(
+    (policy, reference): (&Policy, bool),
+    rows: Vec<Row>,
+) -> Result<Vec<Vec<f32>>, RuntimeError> {
+    if reference { policy.reference(rows).await } else { policy.logprobs(rows).await }
+}
+
+/// Computes the most probable tokens of rows under a policy, or under its reference.
+async fn top_tokens(
+    (policy, reference): (&Policy, bool),
+    rows: Vec<Row>,
+    k: usize,
+) -> Result<Vec<TopTokens>, RuntimeError> {
+    if reference {
+        policy.reference_top_tokens(rows, k).await
+    } else {
+        policy.top_tokens(rows, k).await
+    }
 }
 
 /// Returns the policy's log-probs of taught turns: those of sampling, or the trainer's where the loss corrects differences
@@ -190,7 +272,7 @@ fn teacher_metrics(
     plan: &Plan,
     samples: &[Sample],
     (turns, teacher, own): (&[TaughtTurn], &[Vec<f32>], &[Vec<f32>]),
-    unfit: &[usize],
+    (tops, unfit): (&[TopTokens], &[usize]),
 ) -> Metrics {
     let mut metrics = Metrics::default();
     for (index, policy) in plan.policies.iter().enumerate() {
@@ -202,6 +284,9 @@ fn teacher_metrics(
                 both.map(|(&t, &s)| f64::from(t) - f64::from(s)).collect()
             })
             .collect();
+        let tops = turns.iter().zip(tops).filter(|(turn, _)| is_its(turn.sample));
+        let entropies: Vec<f64> =
+            tops.flat_map(|(_, top)| &top.entropies).map(|&entropy| f64::from(entropy)).collect();
         let unfit = unfit.iter().filter(|sample| is_its(**sample)).count();
         if differences.is_empty() && unfit == 0 {
             continue;
@@ -219,6 +304,9 @@ fn teacher_metrics(
             set("length", tokens.len() as f64 / differences.len() as f64);
             set("first_token", mean_of(first));
             set("kl", 0.0 - mean_of(tokens));
+        }
+        if !entropies.is_empty() {
+            set("teacher_entropy", mean_of(entropies));
         }
     }
     metrics

@@ -106,6 +106,15 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             metrics.extend(policy_metrics(policy, [(name, value)]));
         }
     }
+    if let Some(taught) = stats.divergence {
+        let values = [("divergence", taught.mean), ("mass", taught.mass)];
+        metrics.extend(metrics_below(&format!("distill/{policy}"), values));
+    }
+    if let Some(observed) = stats.observations {
+        let values =
+            [("observation_nll", observed.nll), ("observation_tokens", observed.tokens as f64)];
+        metrics.extend(policy_metrics(policy, values));
+    }
     if let Some(pairs) = stats.preference {
         let both = pairs.reward_chosen.zip(pairs.reward_rejected);
         for (name, value) in [

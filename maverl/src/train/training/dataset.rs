@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{EvalConfig, Preset, TaskConfig, TrainOn};
-use crate::data::{self, Demonstration, PlacedTasks, PreferencePair, Sampler, TaskChoice};
+use crate::data::{self, Demonstration, PlacedTasks, PreferenceRow, Sampler, TaskChoice};
 use crate::plan::{Chosen, Plan};
 use crate::registry::Registry;
 use crate::run_dir::FileHash;
@@ -32,8 +32,8 @@ pub(crate) enum Dataset {
     Tasks(Arc<TaskList>),
     /// Replies to imitate.
     Demonstrations(Vec<Demonstration>),
-    /// Pairs of replies, of which one is better.
-    Preferences(Vec<PreferencePair>),
+    /// Pairs of replies, of which one is better, or replies that are good or bad.
+    Preferences(Vec<PreferenceRow>),
     /// Replies with labels.
     Labeled(VerifierData),
 }
@@ -64,8 +64,10 @@ impl Dataset {
             }
             Preset::Verifier => Self::Labeled(VerifierData::read(plan, policies)?),
             Preset::Dpo => {
-                let rows = data::preferences(&file, &plan.config.task)?;
-                Self::Preferences(fitting(plan, policies, rows, PreferencePair::row_texts)?)
+                let labels = plan.algorithm.preference.loss.labels_replies();
+                let read = if labels { data::judged_replies } else { data::preferences };
+                let rows = read(&file, &plan.config.task)?;
+                Self::Preferences(fitting(plan, policies, rows, PreferenceRow::row_texts)?)
             }
             _ => {
                 let split = &plan.config.task.split;

@@ -412,3 +412,137 @@ fn losses_of_labeled_replies_agree_with_recorded_values_and_their_differences() 
         assert_close("difference", &[found], &[wanted], 1e-8);
     }
 }
+
+/// Returns the log-softmax of logits.
+fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f64::MIN, f64::max);
+    let sum: f64 = logits.iter().map(|z| (z - most).exp()).sum();
+    logits.iter().map(|z| z - most - sum.ln()).collect()
+}
+
+/// Returns the numbers of the `k` largest values, the largest first.
+fn top(values: &[f64], k: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
+    order.truncate(k);
+    order
+}
+
+/// Returns the divergence at logits, and its derivatives by the log-probs of the support.
+fn diverges(
+    options: &DistillOptions,
+    logits: &[f64],
+    teacher: &[f64],
+    support: &[usize],
+) -> (DistillLoss, Vec<f64>) {
+    let [own, other] = [logits, teacher].map(|z| {
+        let logp = log_softmax(z);
+        support.iter().map(|&id| logp[id] as f32).collect::<Vec<f32>>()
+    });
+    let mut slopes = vec![0.0; support.len()];
+    (teacher_divergence(options, &own, &other, &mut slopes), slopes)
+}
+
+/// Returns the options of a recorded case, and the support of one of its tokens.
+fn distill_case(case: &Value, logits: &[f64], teacher: &[f64]) -> (DistillOptions, Vec<usize>) {
+    let params = &case["params"];
+    let divergence = match case["name"].as_str().unwrap().split('/').nth(1).unwrap() {
+        "reverse" => TeacherDivergence::Reverse,
+        "forward" => TeacherDivergence::Forward,
+        _ => TeacherDivergence::Jsd,
+    };
+    let beta = params["beta"].as_f64().unwrap_or(0.5);
+    let options = DistillOptions { divergence, beta, tail: params["tail"] == 1 };
+    let k = params["top_k"].as_u64().map_or(logits.len(), |k| k as usize);
+    (options, top(if params["support"] == "student" { logits } else { teacher }, k))
+}
+
+#[test]
+fn divergences_from_a_teacher_agree_with_recorded_values_and_derivatives_of_all_logits() {
+    let kinds = ["reverse", "forward", "jsd_0.5", "jsd_0.9"];
+    let supports =
+        ["all", "teacher_tail", "teacher_renormalised", "student_tail", "student_renormalised"];
+    for name in kinds.iter().flat_map(|kind| supports.map(|of| format!("distill/{kind}/{of}"))) {
+        let case = learning(&name);
+        let [logits, teacher] =
+            ["logits", "teacher_logits"].map(|key| matrix(&case["inputs"][key]));
+        let wanted = numbers(&case["outputs"]["loss"]);
+        for (row, logits) in logits.iter().enumerate() {
+            let (options, support) = distill_case(&case, logits, &teacher[row]);
+            let (loss, slopes) = diverges(&options, logits, &teacher[row], &support);
+            assert_close(&name, &[loss.value], &[wanted[row]], 1e-6);
+            // Through the softmax: the slope of a token's own logit, less its share of all slopes.
+            let (q, sum) = (log_softmax(logits), slopes.iter().sum::<f64>());
+            let mut by_logit: Vec<f64> = q.iter().map(|logp| -logp.exp() * sum).collect();
+            support.iter().zip(&slopes).for_each(|(&id, slope)| by_logit[id] += slope);
+            assert_close(&name, &by_logit, &matrix(&case["outputs"]["dlogits"])[row], 2e-6);
+        }
+    }
+}
+
+#[test]
+fn a_teacher_equal_to_the_policy_has_no_divergence_and_no_derivative_to_the_bit() {
+    let logp = [-0.3_f32, -2.0, -3.5];
+    for divergence in
+        [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd]
+    {
+        for tail in [true, false] {
+            let options = DistillOptions { divergence, beta: 0.5, tail };
+            let mut slopes = [f64::NAN; 3];
+            let loss = teacher_divergence(&options, &logp, &logp, &mut slopes);
+            assert!(loss.value.abs() < 1e-15, "{options:?} {loss:?}");
+            assert!(slopes.iter().all(|slope| slope.abs() < 1e-15), "{options:?} {slopes:?}");
+            if divergence == TeacherDivergence::Reverse {
+                assert_eq!((loss.value, slopes), (0.0, [0.0; 3]));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_divergence_over_part_of_the_vocabulary_is_never_negative_and_keeps_its_derivative() {
+    // The policy has less mass on the support than the teacher: terms of the support alone add up to less than 0.
+    let (own, other) = ([-2.0_f32, -3.0], [-0.5_f32, -1.5]);
+    for divergence in
+        [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd]
+    {
+        let options = DistillOptions { divergence, ..DistillOptions::default() };
+        let mut slopes = [0.0; 2];
+        let loss = teacher_divergence(&options, &own, &other, &mut slopes);
+        assert!(loss.value > 0.1 && slopes.iter().all(|slope| *slope < 0.0), "{loss:?} {slopes:?}");
+    }
+    // A support of almost all mass: the rest is not determined, and nothing is infinite.
+    let certain = [-1e-9_f32];
+    let mut slopes = [0.0];
+    let loss = teacher_divergence(&DistillOptions::default(), &certain, &[-5.0], &mut slopes);
+    assert!(loss.value.is_finite() && slopes[0].is_finite(), "{loss:?} {slopes:?}");
+}
+
+#[test]
+fn observations_have_a_denominator_of_their_own_as_recorded() {
+    let case = learning("loss/echo");
+    let coef = case["params"]["coef"].as_f64().unwrap();
+    let [policy, nll] =
+        ["policy_losses", "observation_nll"].map(|key| numbers(&case["inputs"][key]));
+    let logp: Vec<f32> = nll.iter().map(|nll| -*nll as f32).collect();
+    let weights = vec![(coef / nll.len() as f64) as f32; nll.len()];
+    let zeros = vec![0.0; nll.len()];
+    let row = RowTokens {
+        logp: &logp,
+        entropy: &zeros,
+        old: &[],
+        sampler: None,
+        reference: None,
+        weights: &weights,
+        penalties: None,
+        share: 1.0,
+    };
+    let mut slopes = vec![0.0; nll.len()];
+    let found = observation(&row, &mut slopes);
+    let of_policy = token_weights(&[policy.len()], Aggregation::TokenMean, 1);
+    let of_policy: f64 = of_policy.iter().zip(&policy).map(|(w, l)| f64::from(*w) * l).sum();
+    let wanted = case["outputs"]["loss"].as_f64().unwrap();
+    assert_close("loss", &[of_policy + found.loss], &[wanted], 1e-6);
+    assert_eq!((found.observed, found.tokens, found.surrogate), (nll.len() as u64, 0, 0.0));
+    assert!(slopes.iter().zip(&weights).all(|(slope, weight)| *slope == -weight));
+}

@@ -38,7 +38,7 @@ impl<O: Backend> Decoder<O> {
 }
 
 impl<O: Ops> Decoder<O> {
-    /// Computes log-probabilities and entropies (in nats) `[M]` of targets `[M]` under
+    /// Computes log-probabilities of targets `[M, k]` and entropies (in nats) `[M]` under
     /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl<O: Ops> Decoder<O> {
 
     /// Computes the gradient `[M, D]` of hidden states from a loss of the results of [`Decoder::logprobs`], and adds
     /// the head's gradient. Sequence `s` is the rows `offsets[s]..offsets[s + 1]`. `loss` gets some sequences at a
-    /// time, with log-probs and entropies of their rows, and writes its derivatives by both.
+    /// time, with log-probs `[rows, k]` and entropies `[rows]` of their rows, and writes its derivatives by both.
     ///
     /// # Errors
     ///

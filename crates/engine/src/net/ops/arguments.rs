@@ -48,13 +48,20 @@ impl<O: Memory> Clone for NewTokens<'_, O> {
 
 impl<O: Memory> Copy for NewTokens<'_, O> {}
 
-/// Target tokens of hidden states.
+/// Target tokens of hidden states: the same number `k` of each, usually one.
 #[derive(Debug, Clone, Copy)]
 pub struct Targets<'a> {
-    /// Token ids `[M]`, in the vocabulary.
+    /// Token ids `[M, k]`, in the vocabulary.
     pub ids: &'a [u32],
     /// Inverse temperatures `[M]`, positive.
     pub inv_temperature: &'a [f32],
+}
+
+impl Targets<'_> {
+    /// Returns the number of targets of a hidden state; 1 without hidden states.
+    pub fn each(&self) -> usize {
+        self.ids.len().checked_div(self.inv_temperature.len()).unwrap_or(1)
+    }
 }
 
 /// Norm and rope of the queries or keys of a layer.

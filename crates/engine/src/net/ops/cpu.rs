@@ -240,7 +240,8 @@ impl Ops for Cpu {
         head: &OutputHead,
         of: Targets<'_>,
     ) -> Done<(Vec<f32>, Vec<f32>)> {
-        let (mut logp, mut entropy) = (vec![0.0; of.ids.len()], vec![0.0; of.ids.len()]);
+        let (mut logp, mut entropy) =
+            (vec![0.0; of.ids.len()], vec![0.0; of.inv_temperature.len()]);
         let (weight, softcap) = (head.map.weight().values(), head.softcap);
         LmHead { softcap, ..self.head(hidden, &weight, of) }.logprobs(&mut logp, &mut entropy);
         Ok((logp, entropy))

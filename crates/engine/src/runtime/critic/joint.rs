@@ -73,11 +73,13 @@ impl<O: Backend> Joint<'_, O> {
         let mut dvalues = vec![0.0; values.len()];
         let mut start = 0;
         for (row, length) in rows {
-            let row = self.rows[row];
-            let span = start..start + row.text.places;
-            let sums = &mut self.totals.value;
-            let grads = row.grads(&values[span.clone()], self.weight, spec.limits, sums);
-            dvalues[span].copy_from_slice(&grads);
+            // Rows of observations, which follow all others, have no values.
+            if let Some(row) = self.rows.get(row) {
+                let span = start..start + row.text.places;
+                let sums = &mut self.totals.value;
+                let grads = row.grads(&values[span.clone()], self.weight, spec.limits, sums);
+                dvalues[span].copy_from_slice(&grads);
+            }
             start += length;
         }
         let through = self.body.head.backward(&hidden, &dvalues, &mut self.gradients);

@@ -9,7 +9,7 @@ use crate::loss::{self, Pair, PreferenceOptions, preference};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Model, Pool};
 use crate::runtime::packed::PackedRows;
-use crate::runtime::{Batch, Row, RuntimeError};
+use crate::runtime::{Batch, Row, RuntimeError, TopTokens};
 
 impl<O: Backend> Trainer<O> {
     /// Computes the current log-probs of the rows' completions, each `[T]`.
@@ -30,15 +30,60 @@ impl<O: Backend> Trainer<O> {
             .map_err(|error| self.failed_update(&error))
     }
 
+    /// Computes the `k` most probable tokens in the place of each completion token of rows, at most the whole vocabulary.
+    pub(crate) fn top_tokens(
+        &self,
+        model: &Model<O>,
+        rows: &[Row],
+        k: usize,
+    ) -> Result<Vec<TopTokens>, RuntimeError> {
+        check_routes(model, rows)
+            .and_then(|()| self.tops_of(model, rows, k))
+            .map_err(|error| self.failed_update(&error))
+    }
+
+    /// Computes the `k` most probable tokens under the reference.
+    pub(crate) fn reference_top_tokens(
+        &self,
+        rows: &[Row],
+        k: usize,
+    ) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.kept_reference()
+            .and_then(|reference| self.tops_of(reference, rows, k))
+            .map_err(|error| self.failed_update(&error))
+    }
+
+    /// Computes the most probable tokens of rows under a model, whose routers choose experts themselves.
+    fn tops_of(
+        &self,
+        model: &Model<O>,
+        rows: &[Row],
+        k: usize,
+    ) -> Result<Vec<TopTokens>, ModelError> {
+        let rows: Vec<&Row> = rows.iter().collect();
+        let (vocab, mut pool) = (model.config.vocab_size, self.pools.lend());
+        let k = k.min(vocab);
+        let pass = pass_of_rows(&rows, true);
+        let found = pass.lists(&self.peers, self.micro_batch_tokens, |packed, _| {
+            packed.unrouted().top_tokens((&model.decoder, vocab), k, &mut pool)
+        })?;
+        Ok(found.iter().map(|numbers| TopTokens::of_numbers(numbers, k)).collect())
+    }
+
+    /// Returns the reference; an error if none is kept.
+    fn kept_reference(&self) -> Result<&Model<O>, ModelError> {
+        self.reference.as_ref().ok_or_else(|| {
+            let message = "no reference is kept to compare with";
+            ModelError::wrong_argument(message)
+        })
+    }
+
     fn under_reference(
         &self,
         rows: &[&Row],
         pool: &mut Pool<O>,
     ) -> Result<Vec<Vec<f32>>, ModelError> {
-        let reference = self.reference.as_ref().ok_or_else(|| {
-            let message = "no reference is kept to compare with";
-            ModelError::wrong_argument(message)
-        })?;
+        let reference = self.kept_reference()?;
         pass_of_rows(rows, true).lists(&self.peers, self.micro_batch_tokens, |packed, _| {
             packed.unrouted().logprobs(&reference.decoder, pool)
         })

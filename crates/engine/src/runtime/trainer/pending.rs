@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use super::micro::{Micro, row_loss};
 use super::weights::TokenFactors;
-use super::{Back, Micro, Totals, Trainer, pass_of_rows, row_loss, shares};
+use super::{Back, Totals, Trainer, pass_of_rows, shares};
 use crate::files::ModelError;
 use crate::loss::{PolicyLoss, RowTokens};
 use crate::net::ops::Backend;
@@ -49,7 +50,7 @@ impl<O: Backend> Trainer<O> {
     ) -> Result<(PendingSums<O>, PendingPass), ModelError> {
         let rows: Vec<&Row> = batch.rows.iter().collect();
         let weights = rows.iter().flat_map(|row| row_weights(row)).collect();
-        let factors = TokenFactors { weights, penalties: Vec::new() };
+        let factors = TokenFactors::of_weights(weights);
         let gradients = match pending {
             Some(pending) => Gradients::resumed(model.trainable(), pending),
             None => self.optimizer.gradients(model.trainable())?,

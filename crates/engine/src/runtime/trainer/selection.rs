@@ -2,7 +2,7 @@
 
 use maverl_kernels::sample::derive_seed;
 
-use super::weights::{TokenFactors, token_weights};
+use super::weights::{TokenFactors, divergence_weights, token_weights, weigh_observations};
 use super::{Totals, Trainer, pass_of_rows};
 use crate::files::ModelError;
 use crate::loss::{MinibatchTokens, Selection, TokenUse, covariances};
@@ -24,7 +24,7 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         pool: &mut Pool<O>,
     ) -> Result<TokenFactors, ModelError> {
-        let penalties = Vec::new();
+        let mut divergences = Vec::new();
         let uses = match batch.objective {
             Objective::Preference(options) => {
                 let rows = (rows, &*batch.pairs_of(part));
@@ -33,18 +33,20 @@ impl<O: Backend> Trainer<O> {
                 } else {
                     self.pair_grads(model, rows, &options, totals, pool)?
                 };
-                return Ok(TokenFactors { weights, penalties });
+                return Ok(TokenFactors::of_weights(weights));
             }
-            Objective::PolicyGradient => self.select_tokens(model, batch, rows, totals, pool)?,
+            Objective::PolicyGradient => {
+                divergences = divergence_weights(batch, rows);
+                self.select_tokens(model, batch, rows, totals, pool)?
+            }
             Objective::Supervised => Vec::new(),
         };
-        let weights = token_weights(batch, rows, &uses);
+        let mut weights = token_weights(batch, rows, &uses);
+        weigh_observations(rows, &mut weights);
         let coef = batch.selection.penalty_coef() as f32;
-        if coef == 0.0 {
-            return Ok(TokenFactors { weights, penalties });
-        }
         let penalty = |used: &TokenUse| if *used == TokenUse::Penalty { coef } else { 0.0 };
-        Ok(TokenFactors { weights, penalties: uses.iter().map(penalty).collect() })
+        let penalties = if coef == 0.0 { Vec::new() } else { uses.iter().map(penalty).collect() };
+        Ok(TokenFactors { weights, penalties, divergences })
     }
 
     /// Computes the use of each token of a minibatch, by values before its update; returns an empty list without a selection.

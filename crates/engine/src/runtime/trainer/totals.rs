@@ -5,7 +5,7 @@ use super::weights::SelectionSums;
 use crate::loss::{KtoReply, PolicyLoss, PreferenceLoss};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::pass::PassTokens;
-use crate::runtime::{Batch, PairStats, UpdateStats};
+use crate::runtime::{Batch, DivergenceStats, ObservationStats, PairStats, UpdateStats};
 
 /// Sums over pairs of replies, or over replies with a label.
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,6 +106,15 @@ impl Totals {
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
+        let taught = |sum: f64| sum / sums.taught as f64;
+        let divergence = (sums.taught > 0)
+            .then(|| DivergenceStats { mean: taught(sums.divergence), mass: taught(sums.mass) });
+        let observed = batch.rows.iter().filter(|row| row.observation.is_some());
+        let observed: u64 = observed.map(|row| row.completion.len() as u64).sum();
+        let observations = (observed > 0).then(|| ObservationStats {
+            nll: sums.observation_nll / sums.observed.max(1) as f64,
+            tokens: observed,
+        });
         let masks = batch.rows.iter().any(|row| row.loss.off_policy_mask > 0.0);
         UpdateStats {
             loss: sums.loss / steps,
@@ -126,6 +135,8 @@ impl Totals {
             select_kept: self.selection.kept_share(),
             select_covariance: self.selection.mean_covariance(),
             muon_rms: self.muon_rms,
+            divergence,
+            observations,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
             rows: batch.trained_rows().count() as u64,

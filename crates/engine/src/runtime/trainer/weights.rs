@@ -9,6 +9,15 @@ pub(super) struct TokenFactors {
     pub(super) weights: Vec<f32>,
     /// Coefficients of the penalty, `[N]`; empty if no token has one.
     pub(super) penalties: Vec<f32>,
+    /// Weights of the divergence from teachers, `[N]`; empty if no row has a teacher.
+    pub(super) divergences: Vec<f32>,
+}
+
+impl TokenFactors {
+    /// Returns factors of which only the weights are not empty.
+    pub(super) fn of_weights(weights: Vec<f32>) -> Self {
+        Self { weights, penalties: Vec::new(), divergences: Vec::new() }
+    }
 }
 
 /// Sums over the tokens that selections chose from.
@@ -78,6 +87,43 @@ pub(super) fn token_weights(batch: &Batch, rows: &[&Row], uses: &[TokenUse]) -> 
     }
     let dropped = weights.iter_mut().zip(uses).filter(|(_, used)| **used == TokenUse::Drop);
     dropped.for_each(|(weight, _)| *weight = 0.0);
+    weights
+}
+
+/// Sets the weights of the tokens of observations: their coefficient over the number of tokens of all observations of the
+/// minibatch, whatever the aggregation of the other rows is.
+pub(super) fn weigh_observations(rows: &[&Row], weights: &mut [f32]) {
+    let observed = rows.iter().filter(|row| row.observation.is_some());
+    let tokens: usize = observed.map(|row| row.completion.len()).sum();
+    let mut at = 0;
+    for row in rows {
+        let own = at..at + row.completion.len();
+        at = own.end;
+        if let Some(coef) = row.observation {
+            weights[own].fill((f64::from(coef) / tokens as f64) as f32);
+        }
+    }
+}
+
+/// Returns the weight of the divergence of each token, row after row: the aggregation over the rows with a teacher that are trained
+/// on, times their coefficient. Without such rows, the list is empty.
+pub(super) fn divergence_weights(batch: &Batch, rows: &[&Row]) -> Vec<f32> {
+    let taught = |row: &Row| row.teacher.as_ref().filter(|_| !row.skipped).map(|of| of.coef);
+    let coefs: Vec<Option<f32>> = rows.iter().map(|row| taught(row)).collect();
+    let with_teacher = rows.iter().zip(&coefs).filter(|(_, coef)| coef.is_some());
+    let lengths: Vec<usize> = with_teacher.map(|(row, _)| row.completion.len()).collect();
+    if lengths.is_empty() {
+        return Vec::new();
+    }
+    let mut all = loss::token_weights(&lengths, batch.aggregation, batch.longest).into_iter();
+    let mut weights = Vec::new();
+    for (row, coef) in rows.iter().zip(coefs) {
+        let n = row.completion.len();
+        match coef {
+            Some(coef) => weights.extend(all.by_ref().take(n).map(|weight| weight * coef)),
+            None => weights.resize(weights.len() + n, 0.0),
+        }
+    }
     weights
 }
 

@@ -14,9 +14,8 @@ fn loss(
     [logp, entropy]: [&[f32]; 2],
     [dlogp, dentropy]: [&mut [f32]; 2],
 ) -> Result<(), Infallible> {
-    for i in 0..logp.len() {
-        (dlogp[i], dentropy[i]) = (logp[i] * 0.1 - 0.5, entropy[i] * 0.05);
-    }
+    dlogp.iter_mut().zip(logp).for_each(|(by, logp)| *by = logp * 0.1 - 0.5);
+    dentropy.iter_mut().zip(entropy).for_each(|(by, entropy)| *by = entropy * 0.05);
     Ok(())
 }
 
@@ -25,10 +24,23 @@ pub(super) fn a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chun
 ) {
     let (n, vocab, d) = (37, 133, 24);
     let (h, w) = (random_bf16(1, n * d), random_bf16(2, vocab * d));
-    let targets: Vec<u32> = (0..n).map(|i| (i * 29 % vocab) as u32).collect();
+    // Rows with one target, then with three.
+    for k in [1, 3] {
+        loss_of_the_head(kernels, [n, vocab, d], (&h, &w), k);
+    }
+}
+
+/// Compares log-probabilities, entropies and gradients of rows with `k` targets with those of the CPU.
+fn loss_of_the_head<M: Tested>(
+    kernels: &Kernels<M>,
+    [n, vocab, d]: [usize; 3],
+    (h, w): (&[u16], &[u16]),
+    k: usize,
+) {
+    let targets: Vec<u32> = (0..n * k).map(|i| (i * 29 % vocab) as u32).collect();
     let inverses: Vec<f32> = (0..n).map(|i| 1.0 + 0.05 * i as f32).collect();
     let of = |rows_at_once: usize| {
-        let (h, w) = (kernels.array_of(&h).unwrap(), kernels.array_of(&w).unwrap());
+        let (h, w) = (kernels.array_of(h).unwrap(), kernels.array_of(w).unwrap());
         let head = HeadInput {
             h: h.as_slice(),
             w: w.as_slice(),
@@ -51,10 +63,10 @@ pub(super) fn a_loss_of_the_head_agrees_with_the_cpu_and_does_not_depend_on_chun
         let sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
         near("weights in other chunks", &dw, &sums, 1e-6);
     }
-    let (h, w) = (from_bf16(&h), from_bf16(&w));
+    let (h, w) = (from_bf16(h), from_bf16(w));
     let (inv_temperature, precision) = (&inverses[..], Precision::F32);
     let cpu = LmHead { h: &h, w: &w, targets: &targets, inv_temperature, softcap: None, precision };
-    let [mut want_logp, mut want_entropy] = [0; 2].map(|_| vec![0.0; n]);
+    let (mut want_logp, mut want_entropy) = (vec![0.0; n * k], vec![0.0; n]);
     cpu.logprobs(&mut want_logp, &mut want_entropy);
     let (mut want_dh, mut want_dw) = (vec![0.0; n * d], vec![0.25; vocab * d]);
     let Ok(()) = cpu.loss_gradients(&OFFSETS, loss, &mut want_dh, Some(&mut want_dw));

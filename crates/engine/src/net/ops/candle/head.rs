@@ -14,7 +14,7 @@ const LOGITS: usize = 1 << 21;
 /// Least rows of a chunk: each adds `[V, D]` to the gradient of the head.
 const LEAST_ROWS: usize = 256;
 
-/// Distributions of rows of hidden states `[n, D]` with one target each.
+/// Distributions of rows of hidden states `[n, D]` with `k` targets each.
 pub(super) struct TargetRows {
     /// Weight of the head, `[V, D]`.
     pub(super) weight: Tensor,
@@ -22,7 +22,7 @@ pub(super) struct TargetRows {
     pub(super) softcap: Option<f64>,
     /// Inverse temperatures, `[n, 1]`.
     pub(super) inverse: Tensor,
-    /// Targets, `[n, 1]`.
+    /// Targets, `[n, k]`.
     pub(super) targets: Tensor,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Scored {
     pub(super) logs: Tensor,
     /// Derivatives of bounded logits, if they are bounded.
     pub(super) slopes: Option<Tensor>,
-    /// Log-probabilities of the targets, `[n, 1]`.
+    /// Log-probabilities of the targets, `[n, k]`.
     pub(super) logp: Tensor,
     /// Entropies in nats, `[n, 1]`.
     pub(super) entropy: Tensor,
@@ -57,10 +57,10 @@ impl TargetRows {
         Ok(Scored { logs, slopes, logp, entropy })
     }
 
-    /// Computes the gradient of the logits before the bound, `[n, V]`, from derivatives `[n, 1]` by log-probs and entropies.
+    /// Computes the gradient of the logits before the bound, `[n, V]`, from derivatives by log-probs `[n, k]` and entropies `[n, 1]`.
     ///
     /// ```text
-    /// dz_v = dlogp (1[v = t] − p_v) − dH p_v (log p_v + H)
+    /// dz_v = Σ_t dlogp_t (1[v = t] − p_v) − dH p_v (log p_v + H)
     /// ```
     pub(super) fn back(
         &self,
@@ -69,7 +69,8 @@ impl TargetRows {
     ) -> Result<Tensor> {
         let p = logs.exp()?;
         let pull = (&p * logs.broadcast_add(entropy)?)?;
-        let dz = (p.broadcast_mul(&dlogp.neg()?)? - pull.broadcast_mul(dentropy)?)?;
+        let dz =
+            (p.broadcast_mul(&dlogp.sum_keepdim(1)?.neg()?)? - pull.broadcast_mul(dentropy)?)?;
         dz.scatter_add_set(&self.targets, dlogp, 1)?;
         let dz = dz.broadcast_mul(&self.inverse)?;
         slopes.as_ref().map_or(Ok(dz.clone()), |slopes| dz * slopes)
@@ -111,9 +112,10 @@ impl Candle {
         of: Targets<'_>,
         rows: Range<usize>,
     ) -> Done<TargetRows> {
-        let (n, softcap) = (rows.len(), head.softcap.map(f64::from));
+        let (n, softcap, each) = (rows.len(), head.softcap.map(f64::from), of.each());
         let inverse = self.upload(of.inv_temperature[rows.clone()].to_vec(), (n, 1))?;
-        let targets = self.upload(of.ids[rows].to_vec(), (n, 1))?;
+        let ids = of.ids[rows.start * each..rows.end * each].to_vec();
+        let targets = self.upload(ids, (n, each))?;
         Ok(TargetRows { weight: weight(head.map.weight())?, softcap, inverse, targets })
     }
 
@@ -130,7 +132,7 @@ impl Candle {
             return Ok(found);
         }
         let hidden = hidden.rows(width)?;
-        for rows in chunks(0..of.ids.len(), chunk_rows(vocab)) {
+        for rows in chunks(0..of.inv_temperature.len(), chunk_rows(vocab)) {
             let h = hidden.narrow(0, rows.start, rows.len())?;
             let scored = self.head_rows(head, of, rows)?.score(&h)?;
             found[0].extend(read(&scored.logp)?);
@@ -149,7 +151,7 @@ impl Candle {
         mut loss: impl FnMut(Range<usize>, [&[f32]; 2], [&mut [f32]; 2]) -> Done<()>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<Tensor> {
-        let (vocab, width) = head.map.dims();
+        let ((vocab, width), each) = (head.map.dims(), of.each());
         let (hidden, most, mut parts) = (hidden.rows(width)?, chunk_rows(vocab), Vec::new());
         // A head without rows has a gradient too.
         sums.mark_unused(head.map.weight().slot());
@@ -166,16 +168,16 @@ impl Candle {
                 // Logits of a sequence that is longer than a chunk are computed again.
                 scored.push((h, of, (all.len() <= most).then_some(results)));
             }
-            let [mut dlogp, mut dentropy] = [(); 2].map(|()| vec![0.0; all.len()]);
+            let [mut dlogp, mut dentropy] = [each, 1].map(|each| vec![0.0; all.len() * each]);
             loss(group, found.each_ref().map(Vec::as_slice), [&mut dlogp, &mut dentropy])?;
             let mut start = 0;
             for (h, of, results) in scored {
                 let rows = start..start + h.dim(0)?;
                 start = rows.end;
                 let results = results.map_or_else(|| of.score(&h), Ok)?;
-                let [dlogp, dentropy] = [&dlogp, &dentropy].map(|all| all[rows.clone()].to_vec());
-                let dlogp = self.upload(dlogp, (rows.len(), 1))?;
-                let dentropy = self.upload(dentropy, (rows.len(), 1))?;
+                let dlogp = dlogp[rows.start * each..rows.end * each].to_vec();
+                let dlogp = self.upload(dlogp, (rows.len(), each))?;
+                let dentropy = self.upload(dentropy[rows.clone()].to_vec(), (rows.len(), 1))?;
                 let dz = of.back(&results, [&dlogp, &dentropy])?;
                 parts.push(dz.matmul(&of.weight)?);
                 add_gradient(sums, head.map.weight(), || dz.t()?.matmul(&h))?;

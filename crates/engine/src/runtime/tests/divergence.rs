@@ -1,0 +1,196 @@
+//! Updates with the divergence from a teacher.
+
+use super::slopes::{assert_slopes, first_moments};
+use super::*;
+use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
+use crate::runtime::UpdateStats;
+use crate::text::{ChatInput, ChatMessage};
+use maverl_dist::Ranks;
+use ranks::testing::on_ranks;
+
+const DIVERGENCES: [TeacherDivergence; 3] =
+    [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd];
+/// Log-probs of a teacher's tokens, which have less than all of the probability.
+const TEACHER: [f32; 3] = [-0.9, -1.6, -2.4];
+
+/// Returns rows without advantages, of which all but the second have a teacher.
+fn taught_rows() -> Vec<Row> {
+    let mut rows = given_rows(500, -5.0);
+    rows.truncate(6);
+    for (index, row) in rows.iter_mut().enumerate() {
+        row.advantages.fill(0.0);
+        let places = row.completion.len();
+        let ids = (0..places as u32 * 3).map(|place| (place * 31 + index as u32 * 7) % 500);
+        let (ids, logprobs) = (ids.collect(), TEACHER.repeat(places));
+        row.teacher = (index != 1).then_some(TeacherTokens { ids, logprobs, coef: 0.5 });
+    }
+    rows
+}
+
+fn taught(options: DistillOptions) -> Batch {
+    Batch { distill: options, lr: 1e-3, ..batch(taught_rows()) }
+}
+
+/// Computes the loss of a batch from log-probs of single tokens.
+async fn loss_of(policy: &Policy, batch: &Batch) -> f64 {
+    let (mut sum, mut tokens) = (0.0, 0);
+    for row in &batch.rows {
+        let Some(teacher) = &row.teacher else { continue };
+        for place in 0..row.completion.len() {
+            let ids = &teacher.ids[place * 3..][..3];
+            let single = ids.iter().map(|&id| Row {
+                prompt: [&row.prompt[..], &row.completion[..place]].concat(),
+                completion: vec![id],
+                ..Row::default()
+            });
+            let own = policy.logprobs(single.collect()).await.unwrap().concat();
+            let mut slopes = [0.0; 3];
+            let found = teacher_divergence(&batch.distill, &own, &TEACHER, &mut slopes);
+            (sum, tokens) = (sum + found.value, tokens + 1);
+        }
+    }
+    0.5 * sum / f64::from(tokens)
+}
+
+#[tokio::test]
+async fn the_gradient_of_a_divergence_is_the_difference_of_its_loss() {
+    for divergence in DIVERGENCES {
+        for tail in [true, false] {
+            let batch = taught(DistillOptions { divergence, beta: 0.3, tail });
+            let loss = async |policy: &Policy| loss_of(policy, &batch).await;
+            let name = format!("{divergence:?}, tail {tail}");
+            assert_slopes(&name, (setup(&["p"]), batch.clone()), loss).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_most_probable_tokens_have_the_log_probs_of_the_policy_in_any_micro_batches() {
+    let rows = given_rows(500, -5.0);
+    let mut found = Vec::new();
+    for tokens in [4096, 16] {
+        let mut setup = setup(&["p"]);
+        setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+        let policy = setup.start().policies()[0].clone();
+        let tops = policy.top_tokens(rows.clone(), 3).await.unwrap();
+        let sampled: Vec<Vec<f32>> = tops.iter().map(|top| top.sampled.clone()).collect();
+        assert_eq!(sampled, policy.logprobs(rows.clone()).await.unwrap());
+        found.push(tops);
+        let last = |id: u32| Row { completion: vec![id], ..rows[4].clone() };
+        let top = &found[0][4];
+        let single: Vec<Row> = top.ids[..3].iter().map(|&id| last(id)).collect();
+        let own = policy.logprobs(single).await.unwrap().concat();
+        assert_eq!(own, top.logprobs[..3]);
+        assert!(own.is_sorted_by(|a, b| a >= b), "{own:?}");
+        let all = policy.top_tokens(rows.clone(), 1_000_000).await.unwrap();
+        let vocab = all[4].ids.len() / rows[4].completion.len();
+        assert!(vocab < 10_000, "all tokens of the vocabulary, and no more: {vocab}");
+        let mass: f64 = all[4].logprobs[..vocab].iter().map(|&p| f64::from(p).exp()).sum();
+        assert!((mass - 1.0).abs() < 1e-5, "{mass}");
+        let entropy: f64 =
+            all[4].logprobs[..vocab].iter().map(|&p| -f64::from(p).exp() * f64::from(p)).sum();
+        assert!((entropy - f64::from(top.entropies[0])).abs() < 1e-4, "{entropy}");
+    }
+    assert_eq!(found[0], found[1]);
+}
+
+#[tokio::test]
+async fn a_teacher_with_coefficient_zero_changes_no_bit_of_a_batch() {
+    let policy = || setup(&["p"]).start().policies()[0].clone();
+    let mut rows = given_rows(500, -5.0);
+    let plain = policy();
+    let without = plain.update(batch(rows.clone())).await.unwrap();
+    for (row, taught) in rows.iter_mut().zip(taught_rows()) {
+        row.teacher = taught.teacher.map(|teacher| TeacherTokens { coef: 0.0, ..teacher });
+    }
+    let taught = policy();
+    let with = taught.update(batch(rows)).await.unwrap();
+    assert_eq!(taught.fingerprint().await.unwrap(), plain.fingerprint().await.unwrap());
+    assert_eq!((with.loss, without.divergence), (without.loss, None));
+    assert!(with.divergence.is_some_and(|found| found.mean > 0.0 && found.mass > 0.0));
+}
+
+/// Updates some times, on all ranks of a run or without any. Returns the statistics of each update.
+async fn updated(micro_batch_tokens: usize, ranks: Option<&Ranks>) -> Vec<UpdateStats> {
+    let mut setup = setup(&["p"]);
+    setup.options.micro_batch_tokens = micro_batch_tokens.try_into().unwrap();
+    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
+    let policy = runtime.policies()[0].clone();
+    let mut stats = Vec::new();
+    for _ in 0..4 {
+        stats.push(policy.update(taught(DistillOptions::default())).await.unwrap());
+    }
+    if let Some(ranks) = ranks {
+        ranks.channel(0).barrier().unwrap();
+        ranks.leave();
+    }
+    stats
+}
+
+#[test]
+fn a_divergence_falls_and_no_split_into_micro_batches_or_ranks_changes_it() {
+    let run = |tokens, ranks: Option<&Ranks>| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(updated(tokens, ranks))
+    };
+    let whole = run(4096, None);
+    let first = whole[0].divergence.unwrap();
+    assert!((whole[0].loss - 0.5 * first.mean).abs() < 1e-6, "{whole:?}");
+    assert!(whole[3].divergence.unwrap().mean < first.mean, "{whole:?}");
+    assert!(whole[3].divergence.unwrap().mass > first.mass, "{whole:?}");
+    let parted = run(16, None);
+    let both = on_ranks(2, |ranks| run(4096, Some(&ranks)));
+    for other in [&parted, &both[0], &both[1]] {
+        for (own, whole) in other.iter().zip(&whole) {
+            assert!((own.loss - whole.loss).abs() < 1e-5, "{} {}", own.loss, whole.loss);
+            assert!((own.grad_norm - whole.grad_norm).abs() < 1e-4 * whole.grad_norm);
+            let [a, b] = [own, whole].map(|stats| stats.divergence.unwrap().mean);
+            assert!((a - b).abs() < 1e-4, "{a} {b}");
+        }
+    }
+}
+
+/// Returns the gradient of one update of the model `tiny` with the `k` most probable tokens of the model `generalist` as its teacher,
+/// and the mass of these under `tiny`.
+async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
+    let mut setup = setup(&["p"]);
+    let mut teacher = WorkerSpec::new("t", ModelSource::Builtin("generalist".to_owned()));
+    teacher.policies[0].trained = false;
+    setup.workers.push(teacher);
+    setup.workers[0].policies[0].optim.grad_clip = 1e9;
+    let runtime = setup.start();
+    let [student, teacher] = runtime.policies() else { panic!("two policies") };
+    let mut rows = Vec::new();
+    for seed in 0..6 {
+        let question = format!("What is {} + {}?", 12 + 5 * seed, 7 + 3 * seed);
+        let chat = ChatInput::open([ChatMessage::new("user", question)]);
+        let tokenizer = student.tokenizer();
+        let prompt = tokenizer.encode_rendered(&tokenizer.render_chat(&chat).unwrap()).unwrap();
+        let request = Request::new(prompt.clone(), sampling(24), seed);
+        rows.push(row(&student.generate(request).await.unwrap(), prompt, 0.0));
+    }
+    let tops = teacher.top_tokens(rows.clone(), k).await.unwrap();
+    for (row, top) in rows.iter_mut().zip(tops) {
+        let TopTokens { ids, logprobs, .. } = top;
+        row.teacher = Some(TeacherTokens { ids, logprobs, coef: 1.0 });
+    }
+    let distill = DistillOptions { tail, ..DistillOptions::default() };
+    let stats = student.update(Batch { distill, ..batch(rows) }).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    student.save(dir.path()).await.unwrap();
+    (first_moments(dir.path()), stats.divergence.unwrap().mass)
+}
+
+#[tokio::test]
+async fn sixteen_tokens_and_a_tail_have_nearly_the_gradient_of_the_whole_vocabulary() {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let (all, whole) = taught_by_generalist(1_000_000, true).await;
+    let mut found = Vec::new();
+    for tail in [true, false] {
+        let (own, mass) = taught_by_generalist(16, tail).await;
+        let cosine = dot(&all, &own) / (dot(&all, &all) * dot(&own, &own)).sqrt();
+        println!("16 tokens with mass {mass:.4} of {whole:.4}, tail {tail}: cosine {cosine:.4}");
+        found.push(cosine);
+    }
+    assert!(found[0] > 0.9 && found[0] > found[1], "{found:?}");
+}
