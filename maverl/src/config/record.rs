@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::runtime::SavedMoments;
 use crate::settings::Settings;
 
 /// `[checkpoint]`
@@ -22,6 +23,10 @@ pub struct CheckpointConfig {
     /// Also keep the checkpoint with the best validation result.
     #[setting(default = true)]
     pub best: bool,
+    /// Moments of the optimizers in a checkpoint: `"f32"` resumes with the same bits; `"bf16"` has half of the bytes and rounds
+    /// them; with `"none"` they are zero after a resume.
+    #[setting(default = SavedMoments::F32)]
+    pub moments: SavedMoments,
 }
 
 /// `[record]`

@@ -84,6 +84,19 @@ pub enum Dtype {
     Bf16,
 }
 
+/// Moments of the optimizer in a checkpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SavedMoments {
+    /// As they are: training goes on with the same bits.
+    #[default]
+    F32,
+    /// The nearest `bf16`, in half of the bytes.
+    Bf16,
+    /// None: they begin at zero again.
+    None,
+}
+
 impl From<Dtype> for Precision {
     fn from(dtype: Dtype) -> Self {
         match dtype {

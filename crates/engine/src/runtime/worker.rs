@@ -30,7 +30,7 @@ use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapsh
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
-    UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
+    SavedMoments, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 use crate::text::Tokenizer;
 
@@ -78,7 +78,7 @@ pub(crate) trait Operations {
     fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>>;
 
     /// Writes policy and critic into a directory.
-    fn save(&self, dir: &Path) -> Result<(), ModelError>;
+    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError>;
 
     /// Sends the moments of this rank to rank 0, which saves policy and critic.
     fn share(&self) -> Result<(), ModelError>;
@@ -191,10 +191,10 @@ impl<O: Backend> Operations for OwnedModels<O> {
         self.critic.as_mut().map(|critic| critic.update(batch))
     }
 
-    fn save(&self, dir: &Path) -> Result<(), ModelError> {
+    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
         self.model.decoder.ops().host(&self.model)?.save(dir)?;
-        self.trainer.save(dir)?;
-        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
+        self.trainer.save(dir, moments)?;
+        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir, moments))
     }
 
     fn share(&self) -> Result<(), ModelError> {

@@ -1,19 +1,52 @@
 //! Checkpoints of a run. One whose step has episodes in flight is completed when they were played, while the run goes on.
+//!
+//! The files are written to the memory of the system between two steps. A thread then brings them to the disk, computes their
+//! checksums and makes the checkpoint visible, while the run goes on. So the copy that the thread needs takes no memory of the
+//! process.
 
 use std::time::Instant;
 
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState};
 use crate::config::CheckpointConfig;
+use crate::run_dir::RunDirError;
+use crate::runtime::SavedMoments;
 use crate::train::error::TrainError;
 use crate::train::record::spans::Span;
-use crate::train::run::Run;
 use crate::train::run::trainable::Trainable;
+use crate::train::run::{Run, rows};
 
 impl<W: Trainable> Run<W> {
-    /// Writes a checkpoint. If episodes are in flight, it is not visible until they were played.
+    /// Loads a checkpoint. Warns if the optimizer does not go on with the moments that it had.
+    pub(super) async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        self.work.load(checkpoint).await?;
+        let TrainerState { step, moments, .. } = checkpoint.state;
+        let changed = match moments {
+            SavedMoments::Bf16 if step > 0 => "were rounded to bf16",
+            SavedMoments::None if step > 0 => "begin at zero",
+            _ => return Ok(()),
+        };
+        let warning = format!(
+            "the moments of the optimizers {changed} in the checkpoint of step {step}, by `checkpoint.moments`: from here on, results \
+             differ from those of a run without an interruption"
+        );
+        Ok(rows::warn(&mut self.journal, &*self.progress, step, &[warning])?)
+    }
+
+    /// Writes the checkpoint before the first step, and waits for it. A run of one step has none: it begins again without it.
+    pub(super) async fn save_start(&mut self) -> Result<(), TrainError> {
+        if self.settings.steps == 1 {
+            return Ok(());
+        }
+        self.save().await?;
+        Ok(self.pending.wait()?)
+    }
+
+    /// Writes a checkpoint. It becomes visible later, and if episodes are in flight, after they were played.
     pub(super) async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
         let began = Instant::now();
         self.state.files = self.journal.sync()?;
+        self.state.moments = self.settings.checkpoint.moments;
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
         self.drafts.push_back((draft, self.state.clone()));
@@ -26,7 +59,8 @@ impl<W: Trainable> Run<W> {
         Ok(())
     }
 
-    /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for them.
+    /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for these episodes. The
+    /// disk is not waited for.
     pub(super) async fn complete_checkpoints(&mut self, step: u64) -> Result<(), TrainError> {
         let staleness = self.work.staleness();
         while let Some((draft, state)) =
@@ -37,10 +71,21 @@ impl<W: Trainable> Run<W> {
             }
             // The manifest is written before the checkpoint, which depends on the files that it lists.
             self.dir.vouch()?;
-            draft.commit(&state)?;
-            let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
-            self.checkpoints.prune(&state, keep.get(), best)?;
+            let (checkpoints, config) =
+                (self.checkpoints.clone(), self.settings.checkpoint.clone());
+            self.pending.start(move || complete(draft, &state, &checkpoints, &config))?;
         }
         Ok(())
     }
+}
+
+/// Makes a checkpoint visible, and removes those that are not kept.
+fn complete(
+    draft: Draft,
+    state: &TrainerState,
+    checkpoints: &Checkpoints,
+    config: &CheckpointConfig,
+) -> Result<(), RunDirError> {
+    draft.commit(state)?;
+    checkpoints.prune(state, config.keep.get(), config.best)
 }
