@@ -57,8 +57,8 @@ pub struct TrainerState {
     /// Warnings that are given once a run and were given.
     #[serde(default)]
     pub warned: Warned,
-    /// Moments of the optimizers in this checkpoint.
-    #[serde(default)]
+    /// Moments of the optimizers in this checkpoint; absent in the file if they are as they were.
+    #[serde(default, skip_serializing_if = "SavedMoments::is_exact")]
     pub moments: SavedMoments,
 }
 
@@ -327,6 +327,11 @@ impl Draft {
     /// If the disk fails.
     pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
         write_json(&self.file(name), value).map(drop)
+    }
+
+    /// Returns the path that the checkpoint will have.
+    pub fn path(&self) -> &Path {
+        &self.target
     }
 
     /// Returns the path of a file that belongs to no policy.

@@ -23,9 +23,8 @@ pub struct CheckpointConfig {
     /// Also keep the checkpoint with the best validation result.
     #[setting(default = true)]
     pub best: bool,
-    /// Moments of the optimizers in a checkpoint: `"f32"` resumes with the same bits; `"bf16"` has half of the bytes and rounds
-    /// them; with `"none"` they are zero after a resume.
-    #[setting(default = SavedMoments::F32)]
+    /// Moments of optimizers in a checkpoint: with `f32`, a resume has the same bits; `bf16` rounds them, to half of the bytes; with
+    /// `none`, a resume begins with fresh ones.
     pub moments: SavedMoments,
 }
 

@@ -64,7 +64,7 @@ pub(super) struct RunSettings {
 
 /// A run in progress.
 pub(super) struct Run<W> {
-    /// Checkpoint that is written beside the run. It comes first, because the journal has the lock.
+    /// Checkpoint that is written beside the run. It is dropped first: the journal has the lock of the directory.
     pending: PendingCheckpoint,
     settings: RunSettings,
     work: W,
@@ -121,9 +121,11 @@ impl<W: Trainable> Run<W> {
         let mut journal = journal.map_err(|error| checkpoints.with_remedy(state.step, error))?;
         verify(&mut dir, &state, settings.missing, &*progress)?;
         evaluations::compare(&dir.origin()?.config.eval, &settings.eval, &mut state, &*progress);
-        dir.reopen(origin, state.step)?;
+        // The origin changes last: a run that is killed before has returned to its checkpoint with the settings that it had.
+        dir.return_to(state.step, settings.steps > state.step)?;
         checkpoints.rewind(&state)?;
         journal.cut_to_checkpoint()?;
+        dir.change_origin(origin)?;
         dir.write_plan(&settings.plan)?;
         dir.write_tokenizers(&settings.tokenizers)?;
         work.open_in(dir.path())?;
@@ -156,6 +158,7 @@ impl<W: Trainable> Run<W> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         self.interrupt.goes_on_with(resume_command(self.dir.path()));
         let done = self.run_whole().await;
+        let done = self.settle(done);
         self.progress.end();
         done?;
         self.finish()

@@ -139,7 +139,8 @@ impl<O: Ops> Optimizer<O> {
         if saved == SavedMoments::None { 0 } else { self.step }
     }
 
-    /// Reads the moments, those of other ranks as they are written. Before the first step they are zero, and none is written.
+    /// Reads the moments for a checkpoint, those of other ranks as they are written. Before the first step they are zero, and none
+    /// is written. Moments in 8 bits are written as they are, unless there are to be none.
     pub(crate) fn moments(&self, saved: SavedMoments) -> Result<ShardMoments<'_, O>, ModelError> {
         let dtype = match saved {
             SavedMoments::F32 => Some(StoredDtype::F32),
@@ -147,7 +148,8 @@ impl<O: Ops> Optimizer<O> {
             SavedMoments::None => None,
         };
         let written = dtype.filter(|_| self.step > 0);
-        let moments = ShardMoments::new(&self.params, self.read()?, self.peers.clone(), written);
+        let both = if written.is_some() { self.read()? } else { [Cow::default(), Cow::default()] };
+        let moments = ShardMoments::new(&self.params, both, self.peers.clone(), written);
         Ok(moments.with_eight_bit(self.eight_bit.as_ref()))
     }
 

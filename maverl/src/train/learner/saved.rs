@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::checkpoint::{Checkpoint, Draft};
+use crate::config::SavedMoments;
 use crate::plan::Plan;
-use crate::runtime::SavedMoments;
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::mixer::Mixer;

@@ -1,10 +1,13 @@
 //! The newest checkpoint of a run: opened, or written by a thread beside the run.
 
+use std::path::Path;
 use std::thread::{Builder, JoinHandle};
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Which};
+use crate::run_dir::disk::read_json_if_any;
 use crate::run_dir::error::At;
 use crate::run_dir::{RunDir, RunDirError};
+use crate::train::run::summary::RunSummary;
 
 /// Checkpoint that a thread completes. There is one at most: the next one waits for it.
 #[derive(Debug, Default)]
@@ -13,14 +16,15 @@ pub(super) struct PendingCheckpoint {
 }
 
 impl PendingCheckpoint {
-    /// Waits for the checkpoint before, and starts to complete the next one.
+    /// Waits for the checkpoint before, and starts to complete the next one, of this path.
     pub(super) fn start(
         &mut self,
+        checkpoint: &Path,
         complete: impl FnOnce() -> Result<(), RunDirError> + Send + 'static,
     ) -> Result<(), RunDirError> {
         self.wait()?;
         let spawned = Builder::new().name("checkpoint".to_owned()).spawn(complete);
-        self.thread = Some(spawned.at("start a thread for", "checkpoints".as_ref())?);
+        self.thread = Some(spawned.at("start a thread for", checkpoint)?);
         Ok(())
     }
 
@@ -48,11 +52,19 @@ pub(super) fn last(
     dir: &RunDir,
     checkpoints: &Checkpoints,
 ) -> Result<Option<Checkpoint>, RunDirError> {
-    // A run with rows and without checkpoints was damaged: checkpoint 0 is older than the first row.
-    // A run of one step has none, and begins again.
-    let one_step = || Ok::<_, RunDirError>(dir.origin()?.config.steps == 1);
-    if checkpoints.steps()?.is_empty() && (!dir.has_rows() || one_step()?) {
+    if checkpoints.steps()?.is_empty() && begins_again(dir)? {
         return Ok(None);
     }
     checkpoints.open(Which::Last).map(Some)
+}
+
+/// Returns true if a run without checkpoints was killed before its first. One with rows was damaged, because checkpoint 0 is older
+/// than the first row; a run of one step does not have it, and its rows may be older than its only checkpoint.
+fn begins_again(dir: &RunDir) -> Result<bool, RunDirError> {
+    if !dir.has_rows() {
+        return Ok(true);
+    }
+    let ended: Option<RunSummary> = read_json_if_any(&dir.summary())?;
+    let trained = ended.is_some_and(|summary| summary.steps > 0);
+    Ok(dir.origin()?.config.steps == 1 && !trained)
 }

@@ -1,33 +1,32 @@
 //! Checkpoints of a run. One whose step has episodes in flight is completed when they were played, while the run goes on.
 //!
-//! The files are written to the memory of the system between two steps. A thread then brings them to the disk, computes their
-//! checksums and makes the checkpoint visible, while the run goes on. So the copy that the thread needs takes no memory of the
-//! process.
+//! The files are written to the page cache of the operating system between two steps: this copy is the snapshot, and takes no
+//! memory of the process. A thread then brings them to the disk, computes their checksums and makes the checkpoint visible, while
+//! the run goes on.
 
 use std::time::Instant;
 
 use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState};
-use crate::config::CheckpointConfig;
+use crate::config::{CheckpointConfig, SavedMoments};
 use crate::run_dir::RunDirError;
-use crate::runtime::SavedMoments;
 use crate::train::error::TrainError;
 use crate::train::record::spans::Span;
 use crate::train::run::trainable::Trainable;
 use crate::train::run::{Run, rows};
 
 impl<W: Trainable> Run<W> {
-    /// Loads a checkpoint. Warns if the optimizer does not go on with the moments that it had.
+    /// Loads a checkpoint. Warns if the optimizers do not go on with the moments that they had.
     pub(super) async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         self.work.load(checkpoint).await?;
         let TrainerState { step, moments, .. } = checkpoint.state;
         let changed = match moments {
-            SavedMoments::Bf16 if step > 0 => "were rounded to bf16",
-            SavedMoments::None if step > 0 => "begin at zero",
-            _ => return Ok(()),
+            SavedMoments::F32 => return Ok(()),
+            SavedMoments::Bf16 => "the moments of the optimizers are rounded to bf16",
+            SavedMoments::None => "the optimizers begin with fresh moments, because there are none",
         };
         let warning = format!(
-            "the moments of the optimizers {changed} in the checkpoint of step {step}, by `checkpoint.moments`: from here on, results \
-             differ from those of a run without an interruption"
+            "{changed} in the checkpoint of step {step} (`checkpoint.moments`): from here on, results differ from those of a run that \
+             was not interrupted"
         );
         Ok(rows::warn(&mut self.journal, &*self.progress, step, &[warning])?)
     }
@@ -45,8 +44,12 @@ impl<W: Trainable> Run<W> {
     pub(super) async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
         let began = Instant::now();
+        // So there are never files of two checkpoints that the disk does not have yet.
+        self.pending.wait()?;
         self.state.files = self.journal.sync()?;
-        self.state.moments = self.settings.checkpoint.moments;
+        // Before the first step, moments are zero in every form.
+        let moments = self.settings.checkpoint.moments;
+        self.state.moments = if self.state.step == 0 { SavedMoments::F32 } else { moments };
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
         self.drafts.push_back((draft, self.state.clone()));
@@ -57,6 +60,18 @@ impl<W: Trainable> Run<W> {
         }
         self.spans.push(Span::since("checkpoint", began));
         Ok(())
+    }
+
+    /// Waits for the checkpoint that is written when the run ends. Its error is that of the run, or a warning if there is one already.
+    pub(super) fn settle(&mut self, done: Result<(), TrainError>) -> Result<(), TrainError> {
+        match (done, self.pending.wait()) {
+            (Ok(()), written) => Ok(written?),
+            (Err(error), Ok(())) => Err(error),
+            (Err(error), Err(unwritten)) => {
+                self.progress.warn(&format!("the newest checkpoint is lost: {unwritten}"));
+                Err(error)
+            }
+        }
     }
 
     /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for these episodes. The
@@ -73,7 +88,8 @@ impl<W: Trainable> Run<W> {
             self.dir.vouch()?;
             let (checkpoints, config) =
                 (self.checkpoints.clone(), self.settings.checkpoint.clone());
-            self.pending.start(move || complete(draft, &state, &checkpoints, &config))?;
+            let path = draft.path().to_owned();
+            self.pending.start(&path, move || complete(draft, &state, &checkpoints, &config))?;
         }
         Ok(())
     }

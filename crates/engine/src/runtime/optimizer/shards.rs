@@ -25,7 +25,7 @@ pub(crate) struct ShardMoments<'a, O: Ops> {
     /// Moments of all parameters, if they have 8 bits.
     eight_bit: Option<&'a EightBitMoments>,
     peers: Peers,
-    /// The type in which they are written; `None` if none is. Moments before the first step are zero.
+    /// Type in which those that have no 8 bits are written; `None` if none is. Moments before the first step are zero.
     written: Option<StoredDtype>,
     /// First failure of another rank.
     failure: RefCell<Option<RankError>>,

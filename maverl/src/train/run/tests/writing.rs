@@ -1,7 +1,7 @@
 //! Checkpoints that are written beside the run.
 
 use super::*;
-use crate::runtime::SavedMoments;
+use crate::config::SavedMoments;
 
 #[tokio::test]
 async fn a_checkpoint_that_cannot_be_written_beside_the_run_ends_it() {
@@ -45,8 +45,8 @@ async fn a_resume_without_the_moments_of_the_optimizers_is_a_warning() {
     let home = home();
     for (moments, found) in [
         (SavedMoments::F32, None),
-        (SavedMoments::Bf16, Some("were rounded to bf16 in the checkpoint of step 3")),
-        (SavedMoments::None, Some("begin at zero in the checkpoint of step 3")),
+        (SavedMoments::Bf16, Some("are rounded to bf16 in the checkpoint of step 3")),
+        (SavedMoments::None, Some("there are none in the checkpoint of step 3")),
     ] {
         let dir = home.path().join(format!("{moments:?}"));
         let (origin, mut settings) = settings(3);
