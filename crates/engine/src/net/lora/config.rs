@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::keys::{MAX_RANK, found_value, off, value_of};
+use super::parameters::{ParameterPart, in_words};
 use super::patterns::{ModuleChoice, Modules, Patterns, modules, names, number};
 use crate::files::parts::LinearShape;
 use crate::files::read_file;
@@ -50,6 +51,15 @@ pub struct LoraTarget {
     pub rank: usize,
     /// By how much the correction is multiplied.
     pub scale: f32,
+    /// Place in the correction of a tensor of all experts, if it is a part of one.
+    pub part: Option<ParameterPart>,
+}
+
+impl LoraTarget {
+    /// Returns true if A is that of the target before.
+    pub(super) fn shares_a(&self) -> bool {
+        self.part.as_ref().is_some_and(ParameterPart::shares_a)
+    }
 }
 
 /// True if a directory holds an adapter.
@@ -97,7 +107,7 @@ fn unadapted(base: &HfConfig) -> String {
     }
     let of_experts: Vec<&str> = expert_names(base).into_iter().collect();
     if of_experts.is_empty() {
-        return "; experts of this family, which are one tensor, and their routers have no adapters".to_owned();
+        return in_words();
     }
     let named = of_experts.join("`, `");
     format!(
@@ -118,7 +128,7 @@ impl LoraConfig {
     }
 
     /// Returns a linear map that is corrected.
-    fn target(
+    pub(super) fn target(
         &self,
         base: &HfConfig,
         name: String,
@@ -128,14 +138,15 @@ impl LoraConfig {
         let weight = base.names.weight_of_module(&name);
         let rank = choice.rank.unwrap_or(self.rank);
         let scale = self.scale_of(rank, choice.alpha.unwrap_or(self.alpha));
-        LoraTarget { name, weight, input: map.input, output: map.output, rank, scale }
+        let (input, output) = (map.input, map.output);
+        LoraTarget { name, weight, input, output, rank, scale, part: None }
     }
 
-    /// The linear maps of a base that are corrected, in the order of its layers.
+    /// The linear maps of a base that are corrected, in the order of its layers, those of tensors of all experts last.
     ///
     /// # Errors
     ///
-    /// If an entry of `target_modules` names none, or nothing is corrected.
+    /// If an entry of `target_modules` or `target_parameters` names none, nothing is corrected, or PEFT has no such adapter.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<LoraTarget>, ModelError> {
         let all: Vec<(String, &LinearShape)> =
             base.linears().filter(|(_, map)| base.adapts(map)).collect();
@@ -159,8 +170,9 @@ impl LoraConfig {
             .into_iter()
             .zip(choices)
             .filter(|((_, map), choice)| choice.corrected && !(all_linear && map.expert.is_some()));
-        let targets: Vec<LoraTarget> =
+        let mut targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
+        targets.extend(self.parameter_targets(base)?);
         if targets.is_empty() {
             return Err(ModelError::no_match(format!(
                 "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
@@ -182,7 +194,8 @@ impl LoraConfig {
         let chosen =
             target_modules.is_some() || exclude_modules.is_some() || layers_to_transform.is_some();
         let mut target_modules: Vec<String> = if chosen {
-            self.targets(base)?.into_iter().map(|target| target.name).collect()
+            let targets = self.targets(base)?.into_iter().filter(|target| target.part.is_none());
+            targets.map(|target| target.name).collect()
         } else {
             self.target_modules.clone()
         };
@@ -197,8 +210,9 @@ impl LoraConfig {
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
         let sizes = self.targets(base)?.into_iter().map(|target| {
+            let input = if target.shares_a() { 0 } else { target.input };
             // A larger rank is refused; its size would be no number.
-            (target.rank as u64).min(MAX_RANK) * (target.input + target.output) as u64
+            (target.rank as u64).min(MAX_RANK) * (input + target.output) as u64
         });
         Ok(sizes.sum())
     }
@@ -316,6 +330,7 @@ const KNOWN: &[&str] = &[
     "revision",
     "runtime_config",
     "target_modules",
+    "target_parameters",
     "use_rslora",
 ];
 
@@ -353,6 +368,10 @@ fn check_supported(json: &Map<String, Value>) -> Result<(), String> {
 fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<String>), String> {
     let wanted =
         "a list of module names, such as [\"q_proj\", \"v_proj\"], or a regular expression";
+    let of_parameters = !off(value_of(json, "target_parameters"));
+    if of_parameters && *value_of(json, "target_modules") == json!([]) {
+        return Ok((Vec::new(), None));
+    }
     match modules(value_of(json, "target_modules")).flatten() {
         Some(Modules::Matching(expression)) => Ok((Vec::new(), Some(expression))),
         Some(Modules::Named(mut names)) => {
