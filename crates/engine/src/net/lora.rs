@@ -15,6 +15,8 @@ mod config;
 mod keys;
 mod parameters;
 mod patterns;
+mod stored;
+mod target;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,13 +25,14 @@ use std::sync::Arc;
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform_number};
 
-pub use config::{CONFIG_FILE, LoraConfig, LoraTarget, WEIGHTS_FILE, is_adapter, linear_names};
+pub use config::{LoraConfig, WEIGHTS_FILE, is_adapter, linear_names};
 
-pub use keys::MAX_RANK;
-pub use parameters::ParameterPart;
+pub use keys::{CONFIG_FILE, MAX_RANK};
 pub(crate) use parameters::split_targets;
-use parameters::{StoredFactors, saved_factors, stored_factor};
 pub use patterns::{Modules, Patterns};
+use stored::{StoredFactors, saved_factors};
+use target::{LoraFactor, stored_factor};
+pub use target::{LoraTarget, ParameterPart};
 
 use crate::files::Shards;
 use crate::files::save;
@@ -40,9 +43,6 @@ use crate::net::linear::{Dropout, Lora};
 use crate::net::ops::{Cpu, Ops};
 use crate::net::values::{Params, Tensor};
 use crate::net::weights::Weights;
-
-/// Prefix that PEFT writes before the names of a base's modules.
-const PREFIX: &str = "base_model.model.";
 
 /// The weights of an adapter, as f32 variables. Cloning shares them.
 #[derive(Clone)]
@@ -260,29 +260,6 @@ fn param_places(targets: &[LoraTarget]) -> Vec<[usize; 2]> {
         [a, next - 1]
     });
     places.collect()
-}
-
-/// One of an adapter's two matrices for a linear map.
-#[derive(Debug, Clone, Copy)]
-enum LoraFactor {
-    A,
-    B,
-}
-
-impl LoraFactor {
-    fn name(self, target: &LoraTarget) -> String {
-        match self {
-            Self::A => format!("{}.lora_A.weight", target.name),
-            Self::B => format!("{}.lora_B.weight", target.name),
-        }
-    }
-
-    fn shape(self, target: &LoraTarget) -> [usize; 2] {
-        match self {
-            Self::A => [target.rank, target.input],
-            Self::B => [target.output, target.rank],
-        }
-    }
 }
 
 /// Configuration of a PEFT directory, after a check that its tensors are those of a base. No tensor is read.

@@ -6,16 +6,15 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found_value, off, value_of};
-use super::parameters::{ParameterPart, in_words};
+use super::keys::{CONFIG_FILE, MAX_RANK, found_value, off, value_of};
+use super::parameters::{ChosenPart, chosen_parts, in_words};
 use super::patterns::{ModuleChoice, Modules, Patterns, modules, names, number};
+use super::target::LoraTarget;
 use crate::files::parts::LinearShape;
 use crate::files::read_file;
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 
-/// The file that makes a directory an adapter.
-pub const CONFIG_FILE: &str = "adapter_config.json";
-/// Its weights.
+/// The weights of an adapter.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 
 /// Configuration of an adapter: rank, scale and target modules.
@@ -34,32 +33,6 @@ pub struct LoraConfig {
     /// Options that PEFT selects by expressions.
     #[serde(skip_serializing_if = "Patterns::is_empty")]
     pub patterns: Patterns,
-}
-
-/// A linear map of the base that an adapter corrects.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LoraTarget {
-    /// Name of the module.
-    pub name: String,
-    /// Name of its weight in checkpoints of the base.
-    pub weight: String,
-    /// Its width on the way in.
-    pub input: usize,
-    /// Its width on the way out.
-    pub output: usize,
-    /// Rows of A and columns of B.
-    pub rank: usize,
-    /// By how much the correction is multiplied.
-    pub scale: f32,
-    /// Place in the correction of a tensor of all experts, if it is a part of one.
-    pub part: Option<ParameterPart>,
-}
-
-impl LoraTarget {
-    /// Returns true if A is that of the target before.
-    pub(super) fn shares_a(&self) -> bool {
-        self.part.as_ref().is_some_and(ParameterPart::shares_a)
-    }
 }
 
 /// True if a directory holds an adapter.
@@ -128,7 +101,7 @@ impl LoraConfig {
     }
 
     /// Returns a linear map that is corrected.
-    pub(super) fn target(
+    fn target(
         &self,
         base: &HfConfig,
         name: String,
@@ -172,7 +145,11 @@ impl LoraConfig {
             .filter(|((_, map), choice)| choice.corrected && !(all_linear && map.expert.is_some()));
         let mut targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
-        targets.extend(self.parameter_targets(base)?);
+        for ChosenPart { name, map, choice, part } in
+            chosen_parts(base, &self.patterns, self.dropout)?
+        {
+            targets.push(LoraTarget { part, ..self.target(base, name, map, choice) });
+        }
         if targets.is_empty() {
             return Err(ModelError::no_match(format!(
                 "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
