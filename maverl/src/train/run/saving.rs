@@ -46,7 +46,9 @@ impl<W: Trainable> Run<W> {
         let began = Instant::now();
         // So there are never files of two checkpoints that the disk does not have yet.
         self.pending.wait()?;
+        // These are on the disk before the checkpoint, which depends on them, and before its files, whose bytes they need not wait for.
         self.state.files = self.journal.sync()?;
+        self.dir.vouch()?;
         // Before the first step, moments are zero in every form.
         let moments = self.settings.checkpoint.moments;
         self.state.moments = if self.state.step == 0 { SavedMoments::F32 } else { moments };
@@ -84,8 +86,6 @@ impl<W: Trainable> Run<W> {
             if staleness > 0 && state.step > 0 {
                 self.work.save_in_flight(state.step, &draft).await?;
             }
-            // The manifest is written before the checkpoint, which depends on the files that it lists.
-            self.dir.vouch()?;
             let (checkpoints, config) =
                 (self.checkpoints.clone(), self.settings.checkpoint.clone());
             let path = draft.path().to_owned();
