@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::IntoMap;
-use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState};
+use crate::checkpoint::{Checkpoints, Draft, TrainerState};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported_warning};
 use crate::run_dir::disk::{read_json, write_json};

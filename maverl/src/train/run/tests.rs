@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::*;
-use crate::checkpoint::Which;
+use crate::checkpoint::{Checkpoint, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};

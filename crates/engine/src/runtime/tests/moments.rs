@@ -10,12 +10,15 @@ use tempfile::TempDir;
 /// Every choice of the moments in a checkpoint.
 const CHOICES: [SavedMoments; 3] = [SavedMoments::F32, SavedMoments::Bf16, SavedMoments::None];
 
-/// Returns the names of the tensors in a file.
+/// Returns the names of the tensors in a file, sorted.
 fn written(file: &std::path::Path) -> Vec<String> {
     let bytes = std::fs::read(file).unwrap();
     let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let head: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
-    head.as_object().unwrap().keys().filter(|name| *name != "__metadata__").cloned().collect()
+    let names = head.as_object().unwrap().keys().filter(|name| *name != "__metadata__");
+    let mut names: Vec<String> = names.cloned().collect();
+    names.sort();
+    names
 }
 
 #[tokio::test]
