@@ -478,7 +478,10 @@ fn rounded_moments_and_none_are_told_of_on_a_resume_and_make_checkpoints_smaller
     let name = lab.run(&["replay", "bf16", "4"]).succeeded().stdout;
     let name = name.lines().next().unwrap().trim().to_owned();
     let ended = lab.run(&["replay", "bf16", &name]);
-    ended.says(&["`checkpoint.moments`", "Steps right after a checkpoint have nothing learned again"]);
+    ended.says(&[
+        "`checkpoint.moments`",
+        "Steps right after a checkpoint have nothing learned again",
+    ]);
     let kind = "models.tiny.optim.kind=\"adamw8bit\"";
     let rounded = ["check", "run.toml", "--set", kind, "--set", "checkpoint.moments=\"bf16\""];
     lab.run(&rounded).failed().says(&["moments in 8 bits are not rounded again"]);
