@@ -158,7 +158,7 @@ impl<W: Trainable> Run<W> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         self.interrupt.goes_on_with(resume_command(self.dir.path()));
         let done = self.run_whole().await;
-        let done = self.settle(done);
+        let done = self.settle_checkpoint(done);
         self.progress.end();
         done?;
         self.finish()
