@@ -65,7 +65,10 @@ impl<W: Trainable> Run<W> {
     }
 
     /// Waits for the checkpoint that is written when the run ends. Its error is that of the run, or a warning if there is one already.
-    pub(super) fn settle_checkpoint(&mut self, done: Result<(), TrainError>) -> Result<(), TrainError> {
+    pub(super) fn settle_checkpoint(
+        &mut self,
+        done: Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
         match (done, self.pending.wait()) {
             (Ok(()), written) => Ok(written?),
             (Err(error), Ok(())) => Err(error),
