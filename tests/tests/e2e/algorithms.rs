@@ -468,7 +468,7 @@ fn rounded_moments_and_none_are_told_of_on_a_resume_and_make_checkpoints_smaller
         assert_eq!(run.weights(4, "tiny") == whole.weights(4, "tiny"), says.is_none(), "{moments}");
         let warned = String::from_utf8(run.bytes("warnings.jsonl")).unwrap();
         assert_eq!(says.is_some_and(|says| warned.contains(says)), says.is_some(), "{warned}");
-        // Step 2 was learned by a checkpoint's neighbor: nothing is learned again.
+        // Steps before the resume were learned with whole moments.
         replays(&lab, moments, 2);
     }
     println!("optimizer.safetensors has {sizes:?} bytes");
