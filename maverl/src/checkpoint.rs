@@ -12,10 +12,10 @@
 //! checkpoints/best.json        the step with the best validation
 //! ```
 //!
-//! A checkpoint is written as `.tmp-step-000010`, synced file by file, and renamed. A checkpoint with a wrong checksum
-//! is an error that names the file; an older checkpoint is used only on request.
+//! A checkpoint is written as `.tmp-step-000010`, synced file by file by a thread beside the run, and renamed. A checkpoint
+//! with a wrong checksum is an error that names the file; an older checkpoint is used only on request.
 //!
-//! One is written before the first step, after every `checkpoint.every`-th step, after a step with a new best
+//! One is written before the first step of several, after every `checkpoint.every`-th step, after a step with a new best
 //! validation, after the last step, and after the step at which a run is stopped (`train/run.rs`). `prune` decides
 //! which are kept. A new file is written and read in `train/learner.rs`, and is in the list above.
 
@@ -33,6 +33,7 @@ use crate::run_dir::disk::{
 };
 use crate::run_dir::error::{At, damaged_error};
 use crate::run_dir::{FileHash, Manifest, RunDirError};
+use crate::runtime::SavedMoments;
 use crate::trajectory::Seat;
 
 const TRAINER: &str = "trainer.json";
@@ -56,6 +57,9 @@ pub struct TrainerState {
     /// Warnings that are given once a run and were given.
     #[serde(default)]
     pub warned: Warned,
+    /// Moments of the optimizers in this checkpoint; absent in the file if they are as they were.
+    #[serde(default, skip_serializing_if = "SavedMoments::is_exact")]
+    pub moments: SavedMoments,
 }
 
 /// Warnings that are given once a run and were given, so that a resumed run has the warnings of an uninterrupted one.
@@ -323,6 +327,11 @@ impl Draft {
     /// If the disk fails.
     pub fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), RunDirError> {
         write_json(&self.file(name), value).map(drop)
+    }
+
+    /// Returns the path that the checkpoint will have.
+    pub fn path(&self) -> &Path {
+        &self.target
     }
 
     /// Returns the path of a file that belongs to no policy.

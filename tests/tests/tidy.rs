@@ -202,7 +202,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("metrics", &["trajectory"]),
     ("eval", &["ballot", "config", "rng", "metrics", "table", "trajectory"]),
     ("run_dir", &["config", "metrics", "task", "trajectory"]),
-    ("checkpoint", &["metrics", "run_dir", "trajectory"]),
+    ("checkpoint", &["metrics", "run_dir", "runtime", "trajectory"]),
     ("collect", &["rng", "run_dir", "task", "trajectory"]),
     (
         "train",
@@ -1048,10 +1048,12 @@ const ENGINE_API: &[(&str, &str)] = &[
     ),
     (
         "runtime/mod.rs",
-        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice DivergenceStats Dtype EngineStats Finish Grammar GrammarState Host KvBlocks \
-         LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective ObservationStats OptimOptions OptimizerKind PairStats Policy \
-         PolicySpec Request RouterStats Routes Row Runtime RuntimeError RuntimeOptions Sampling Scale Schedule Scores Shard \
-         SharedTokens Step TargetModules TeacherTokens TokenColumns TopTokens Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText Watch \
+        "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice DivergenceStats Dtype EngineStats Finish \
+         Grammar GrammarState Host KvBlocks LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective \
+         ObservationStats OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime \
+         RuntimeError RuntimeOptions Sampling SavedMoments Scale Schedule Scores Shard SharedTokens Step TargetModules \
+         TeacherTokens TokenColumns TopTokens Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText \
+         Watch \
          WorkerDevice WorkerSpec complete giving_back score",
     ),
 ];

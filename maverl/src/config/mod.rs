@@ -47,7 +47,7 @@ pub use crate::loss::{
 pub use crate::net::HeadKind;
 pub use crate::runtime::{
     DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions, OptimizerKind,
-    RuntimeOptions, Sampling, SamplingConfig, Schedule, TargetModules, Trunk,
+    RuntimeOptions, Sampling, SamplingConfig, SavedMoments, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{
     AdvantagePlan, AnchorPlan, BranchUse, ContinuationsPlan, CounterfactualPlan, GreedyPlan,

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::runtime::SavedMoments;
 use crate::settings::Settings;
 
 /// `[checkpoint]`
@@ -22,6 +23,9 @@ pub struct CheckpointConfig {
     /// Also keep the checkpoint with the best validation result.
     #[setting(default = true)]
     pub best: bool,
+    /// Moments of optimizers in a checkpoint: with `f32`, a resume has the same bits; `bf16` rounds them, to half of the bytes; with
+    /// `none`, a resume begins with fresh ones.
+    pub moments: SavedMoments,
 }
 
 /// `[record]`

@@ -215,17 +215,15 @@ impl RunDir {
         Ok(gone)
     }
 
-    /// Prepares the directory for resuming after `step`, possibly with changed settings. Removes incomplete files,
-    /// files of later steps, and files that are not in the manifest.
+    /// Prepares the directory for resuming after `step`; `goes_on` is true if steps follow. Removes incomplete files, files of
+    /// later steps, and files that are not in the manifest.
     ///
     /// # Errors
     ///
     /// If the disk fails.
-    pub fn reopen(&mut self, origin: &Origin, step: u64) -> Result<(), RunDirError> {
-        let goes_on = origin.config.steps > step;
-        // The manifest is written first, so that a file that is removed or replaced next is never reported as missing.
+    pub fn return_to(&mut self, step: u64, goes_on: bool) -> Result<(), RunDirError> {
+        // The manifest is written first, so that a file that is removed next is never reported as missing.
         self.manifest.files.retain(|file, _| Kind::of(file).lasts(step, goes_on));
-        let changed = self.announce(origin)?;
         self.vouch()?;
         self.make_dirs()?;
         for part in ["", "rollouts", "samples", TOKENIZERS, CLOCK, "evaluations"] {
@@ -241,6 +239,18 @@ impl RunDir {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Replaces the origin of the run by that of a resume, which may have other settings.
+    ///
+    /// # Errors
+    ///
+    /// If the disk fails.
+    pub fn change_origin(&mut self, origin: &Origin) -> Result<(), RunDirError> {
+        let changed = self.announce(origin)?;
+        // The manifest is written first, so that a file that is replaced next is never reported as damaged.
+        self.vouch()?;
         for (file, bytes) in &changed {
             write_atomic(&self.path.join(file), bytes)?;
         }

@@ -127,7 +127,8 @@ fn a_changed_configuration_is_refused_with_every_key_that_results_depend_on() {
     // Another evaluation uses other tasks.
     now.provenance.data.insert("held out test".into(), "d".repeat(64));
     dir.compare(&now).unwrap();
-    dir.reopen(&now, 0).unwrap();
+    dir.return_to(0, true).unwrap();
+    dir.change_origin(&now).unwrap();
     let reopened = RunDir::open(dir.path()).unwrap().origin().unwrap();
     assert_eq!((reopened.config.steps, reopened.config.checkpoint.every), (7, 3));
     assert_eq!(reopened.provenance.data.len(), 2);
@@ -176,7 +177,7 @@ fn a_configuration_that_was_being_replaced_when_the_process_ended_opens() {
     let old = fs::read(dir.resolved()).unwrap();
     let mut now = origin();
     now.config.steps = 7;
-    dir.reopen(&now, 0).unwrap();
+    dir.change_origin(&now).unwrap();
     let new = fs::read(dir.resolved()).unwrap();
     assert_ne!(old, new);
     let mut manifest = Manifest::read(dir.path()).unwrap();
@@ -216,7 +217,7 @@ fn going_on_removes_what_belongs_to_later_steps_or_is_not_vouched_for() {
         fs::write(dir.path().join(file), "{}").unwrap();
     }
     fs::write(dir.path().join("rollouts/.tmp-step-000003.jsonl.zst"), "half").unwrap();
-    dir.reopen(&origin(), 2).unwrap();
+    dir.return_to(2, true).unwrap();
     let left = entries(&dir.path().join("rollouts")).unwrap();
     assert_eq!(left, [dir.rollouts(1), dir.rollouts(2)]);
     let left: Vec<String> =

@@ -14,7 +14,7 @@ use crate::output::visible;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{self, Replayed, RolloutError};
-use crate::run_dir::{RunDir, RunDirError, TopRecord, read_rollouts};
+use crate::run_dir::{Origin, RunDir, RunDirError, TopRecord, read_rollouts};
 use crate::runtime::Runtime;
 use crate::train::ahead::played_version;
 use crate::train::error::TrainError;
@@ -234,14 +234,14 @@ async fn return_to(
     steps: u64,
     progress: &dyn Progress,
 ) -> Result<(), TrainError> {
-    let from = match checkpoint(run.path(), steps)? {
+    let (from, exact) = match checkpoint(run.path(), steps)? {
         Some(checkpoint) => {
             training.load(&checkpoint).await?;
-            checkpoint.state.step
+            (checkpoint.state.step, checkpoint.state.moments.is_exact())
         }
         None => {
             same_start(training, run).await?;
-            0
+            (0, true)
         }
     };
     if from < steps {
@@ -250,7 +250,15 @@ async fn return_to(
             _ => format!("steps {} to {steps}", from + 1),
         };
         progress.note(&format!("weights after step {from}, and {learned} learned again"));
-        let ranks = run.origin()?.provenance.ranks;
+        let Origin { config, provenance, .. } = run.origin()?;
+        if !(config.checkpoint.moments.is_exact() && exact) {
+            progress.warn(
+                "checkpoints of the run have no moments or rounded ones (`checkpoint.moments`); what is learned again from one differs, \
+                 and what followed a resume from one too, so that turns may differ. Steps right after a checkpoint have nothing learned \
+                 again",
+            );
+        }
+        let ranks = provenance.ranks;
         if ranks > 1 {
             progress.warn(&format!(
                 "the run had {ranks} ranks; what one rank learns again differs by rounding, so that turns may differ. \

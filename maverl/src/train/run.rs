@@ -9,6 +9,7 @@
 //! until all are there; all other files are written whole. Both can be written again.
 
 pub(super) mod evaluations;
+mod pending;
 pub(super) mod rows;
 mod saving;
 pub(super) mod summary;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::IntoMap;
-use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState, Which};
+use crate::checkpoint::{Checkpoints, Draft, TrainerState};
 use crate::config::{CheckpointConfig, EvalConfig, RecordConfig};
 use crate::metrics::{Metrics, UNREPORTED, by_seat, unreported_warning};
 use crate::run_dir::disk::{read_json, write_json};
@@ -33,6 +34,7 @@ use crate::train::progress::interrupt::Interrupt;
 use crate::train::progress::{Progress, StepLine};
 use crate::train::record::spans::{self, Span};
 use crate::train::run::evaluations::HeldOutEvaluator;
+use crate::train::run::pending::PendingCheckpoint;
 use crate::train::run::summary::{Evaluation, Report, RunSummary, SplitScore};
 use crate::train::run::trainable::{Stepped, Trainable};
 use crate::trajectory::Seat;
@@ -62,6 +64,8 @@ pub(super) struct RunSettings {
 
 /// A run in progress.
 pub(super) struct Run<W> {
+    /// Checkpoint that is written beside the run. It is dropped first: the journal has the lock of the directory.
+    pending: PendingCheckpoint,
     settings: RunSettings,
     work: W,
     dir: RunDir,
@@ -103,7 +107,7 @@ impl<W: Trainable> Run<W> {
         };
         dir.compare(origin)?;
         let checkpoints = Checkpoints::of(dir.path());
-        let checkpoint = last(&dir, &checkpoints)?;
+        let checkpoint = pending::last(&dir, &checkpoints)?;
         let fresh = TrainerState { seed: settings.seed, ..TrainerState::default() };
         let mut state = checkpoint.as_ref().map_or(fresh, |checkpoint| checkpoint.state.clone());
         goes_on(&dir, &state, &settings)?;
@@ -117,9 +121,11 @@ impl<W: Trainable> Run<W> {
         let mut journal = journal.map_err(|error| checkpoints.with_remedy(state.step, error))?;
         verify(&mut dir, &state, settings.missing, &*progress)?;
         evaluations::compare(&dir.origin()?.config.eval, &settings.eval, &mut state, &*progress);
-        dir.reopen(origin, state.step)?;
+        // The origin changes last: a run that is killed before has returned to its checkpoint with the settings that it had.
+        dir.return_to(state.step, settings.steps > state.step)?;
         checkpoints.rewind(&state)?;
         journal.cut_to_checkpoint()?;
+        dir.change_origin(origin)?;
         dir.write_plan(&settings.plan)?;
         dir.write_tokenizers(&settings.tokenizers)?;
         work.open_in(dir.path())?;
@@ -134,14 +140,15 @@ impl<W: Trainable> Run<W> {
             state,
             saved,
             drafts: VecDeque::new(),
+            pending: PendingCheckpoint::default(),
             progress,
             interrupt,
             clock,
             spans: Vec::new(),
         };
         match checkpoint {
-            Some(checkpoint) => run.work.load(&checkpoint).await?,
-            None => run.save().await?,
+            Some(checkpoint) => run.load(&checkpoint).await?,
+            None => run.save_start().await?,
         }
         Ok(Opened::Ready(Box::new(run)))
     }
@@ -151,6 +158,7 @@ impl<W: Trainable> Run<W> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
         self.interrupt.goes_on_with(resume_command(self.dir.path()));
         let done = self.run_whole().await;
+        let done = self.settle_checkpoint(done);
         self.progress.end();
         done?;
         self.finish()
@@ -187,10 +195,12 @@ impl<W: Trainable> Run<W> {
         if self.saved < self.state.step {
             self.save().await?;
         }
-        self.complete_checkpoints(u64::MAX).await
+        self.complete_checkpoints(u64::MAX).await?;
+        Ok(self.pending.wait()?)
     }
 
     async fn step(&mut self) -> Result<(), TrainError> {
+        self.pending.error_so_far()?;
         let step = self.state.step + 1;
         let mut rollouts = self.dir.begin_rollouts(step)?;
         let mut done = self.work.step(self.state.step, &mut rollouts).await?;
@@ -371,15 +381,6 @@ fn verify(
         ));
     }
     Ok(())
-}
-
-/// Opens the newest checkpoint; `None` if the run was killed before its first.
-fn last(dir: &RunDir, checkpoints: &Checkpoints) -> Result<Option<Checkpoint>, RunDirError> {
-    // A run with rows and without checkpoints was damaged: checkpoint 0 is older than the first row.
-    if checkpoints.steps()?.is_empty() && !dir.has_rows() {
-        return Ok(None);
-    }
-    checkpoints.open(Which::Last).map(Some)
 }
 
 /// Returns the summary if the run is complete.

@@ -374,7 +374,7 @@ impl Trainable for Training<'_> {
     }
 
     async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
-        self.learner.save(draft).await
+        self.learner.save(draft, self.plan.config.checkpoint.moments).await
     }
 
     async fn share(&self) -> Result<(), TrainError> {

@@ -49,7 +49,7 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
 #[test]
 fn an_interrupt_in_the_first_evaluation_loses_nothing() {
     let lab = lab();
-    let set = ["steps=1", "environment.delay_ms=400"];
+    let set = ["steps=2", "environment.delay_ms=400"];
     let child = lab
         .command(&train_args("run", &set))
         .stdout(Stdio::piped())
@@ -71,7 +71,7 @@ fn an_interrupt_in_the_first_evaluation_loses_nothing() {
 #[test]
 fn a_second_signal_ends_the_run_at_once_and_damages_nothing() {
     let lab = lab();
-    let set = ["steps=1", "environment.delay_ms=1500", "eval.before_and_after=false"];
+    let set = ["steps=2", "environment.delay_ms=1500", "eval.before_and_after=false"];
     let mut command = lab.command(&train_args("run", &set));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let run = Run(lab.path("run"));

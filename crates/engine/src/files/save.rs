@@ -54,9 +54,9 @@ impl StoredDtype {
     /// Little-endian bytes of values, rounded to nearest, ties to even.
     fn encode(self, values: &[f32]) -> Vec<u8> {
         match self {
-            Self::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            Self::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-            Self::Bf16 => values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+            Self::F32 => each_in_bytes(values, f32::to_le_bytes),
+            Self::F16 => each_in_bytes(values, |value| f16::from_f32(value).to_le_bytes()),
+            Self::Bf16 => each_in_bytes(values, |value| bf16::from_f32(value).to_le_bytes()),
         }
     }
 
@@ -73,6 +73,15 @@ impl StoredDtype {
             Self::Bf16 => bf16::from_f32(value).is_finite(),
         }
     }
+}
+
+/// Returns the bytes of all values. A loop over an array that exists copies whole vectors, which an iterator of bytes does not.
+fn each_in_bytes<const N: usize>(values: &[f32], bytes_of: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
+    let mut bytes = vec![0; values.len() * N];
+    for (bytes, &value) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *bytes = bytes_of(value);
+    }
+    bytes
 }
 
 /// Options of writing a model.

@@ -160,7 +160,7 @@ impl Model {
         let keys = architecture_keys(&self.config).map_err(refused)?;
         let alpha = adapter.config().alpha as f32;
         let mut tensors = Vec::new();
-        for (target, ab) in adapter.targets().iter().zip(adapter.vars().chunks_exact(2)) {
+        for (target, ab) in adapter.pairs() {
             let name = place(&keys, &target.weight).filter(|(_, expert)| expert.is_none());
             let (name, _) =
                 name.ok_or_else(|| refused(format!("`{}` has no name in llama.cpp", target.name)))?;
@@ -169,7 +169,7 @@ impl Model {
                 Change::None | Change::PlusOne => Change::None,
             };
             let factor = target.scale * target.rank as f32 / alpha;
-            for ((_, var), (end, change)) in ab.iter().zip([("a", Change::None), ("b", change)]) {
+            for (var, (end, change)) in ab.into_iter().zip([("a", Change::None), ("b", change)]) {
                 let numbers = if end == "b" && (factor - 1.0).abs() > 1e-6 {
                     WrittenNumbers::Own(var.values().iter().map(|value| factor * value).collect())
                 } else {

@@ -13,7 +13,10 @@
 
 mod config;
 mod keys;
+mod parameters;
 mod patterns;
+mod stored;
+mod target;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,13 +25,17 @@ use std::sync::Arc;
 use maverl_kernels::matmul::Precision;
 use maverl_kernels::sample::{derive_seed, uniform_number};
 
-pub use config::{CONFIG_FILE, LoraConfig, LoraTarget, WEIGHTS_FILE, is_adapter, linear_names};
+pub use config::{LoraConfig, WEIGHTS_FILE, is_adapter, linear_names};
 
-pub use keys::MAX_RANK;
+pub use keys::{CONFIG_FILE, MAX_RANK};
+pub(crate) use parameters::split_targets;
 pub use patterns::{Modules, Patterns};
+use stored::{StoredFactors, saved_factors};
+use target::{LoraFactor, stored_factor};
+pub use target::{LoraTarget, ParameterPart};
 
 use crate::files::Shards;
-use crate::files::save::{self, SavedTensor};
+use crate::files::save;
 use crate::files::shards::list_problems;
 use crate::files::{HfConfig, ModelError};
 use crate::net::Decoder;
@@ -37,15 +44,13 @@ use crate::net::ops::{Cpu, Ops};
 use crate::net::values::{Params, Tensor};
 use crate::net::weights::Weights;
 
-/// Prefix that PEFT writes before the names of a base's modules.
-const PREFIX: &str = "base_model.model.";
-
 /// The weights of an adapter, as f32 variables. Cloning shares them.
 #[derive(Clone)]
 pub struct Adapter<O: Ops = Cpu> {
     config: LoraConfig,
     targets: Vec<LoraTarget>,
-    /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers.
+    /// `NAME.lora_A.weight [r, I]` and `NAME.lora_B.weight [O, r]` of each target, in the order of the base's layers. A target that
+    /// shares its A with the one before has B alone.
     params: Params<O>,
 }
 
@@ -60,10 +65,12 @@ impl<O: Ops> Adapter<O> {
         self.params.vars()
     }
 
-    /// Linear maps that are corrected, in the order of the base's layers.
-    #[cfg(feature = "candle")]
-    pub(super) fn targets(&self) -> &[LoraTarget] {
-        &self.targets
+    /// Iterates over the linear maps that are corrected, in the order of the base's layers, each with its A and B.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&LoraTarget, [&Tensor<O>; 2])> {
+        let vars = self.vars();
+        let places = param_places(&self.targets);
+        let targets = self.targets.iter().zip(places);
+        targets.map(move |(target, ab)| (target, ab.map(|at| &vars[at].1)))
     }
 
     /// The array that holds them.
@@ -73,12 +80,12 @@ impl<O: Ops> Adapter<O> {
 
     /// Puts the adapter on a decoder of its base, in place of one that is there.
     pub(super) fn attach(&self, decoder: &mut Decoder<O>) {
-        let targets = self.targets.iter().enumerate();
+        let targets = self.targets.iter().zip(param_places(&self.targets));
         let targets: BTreeMap<&str, _> =
-            targets.map(|(index, target)| (target.name.as_str(), (index, target))).collect();
+            targets.map(|(target, ab)| (target.name.as_str(), (ab, target))).collect();
         for (name, lora) in decoder.loras() {
-            *lora = targets.get(name.as_str()).map(|&(index, target)| {
-                let [a, b] = [2 * index, 2 * index + 1].map(|index| self.params.param(index));
+            *lora = targets.get(name.as_str()).map(|&(ab, target)| {
+                let [a, b] = ab.map(|index| self.params.param(index));
                 Lora { a, b, scale: target.scale, dropout: None }
             });
         }
@@ -131,10 +138,8 @@ impl Adapter {
     /// all of them are named.
     pub fn load(dir: &Path, base: &HfConfig) -> Result<Self, ModelError> {
         let (config, shards) = open(dir, base)?;
-        Self::build(base, config, |_, target, part, values| {
-            let name = format!("{PREFIX}{}", part.name(target));
-            shards.fill(&name, &part.shape(target), values)
-        })
+        let mut stored = StoredFactors::new(&shards);
+        Self::build(base, config, |_, target, part, values| stored.fill(part, target, values))
     }
 
     /// `fill` gets the index of a target and writes one of its matrices, which is zero.
@@ -144,9 +149,11 @@ impl Adapter {
         mut fill: impl FnMut(usize, &LoraTarget, LoraFactor, &mut [f32]) -> Result<(), ModelError>,
     ) -> Result<Self, ModelError> {
         let targets = config.targets(base)?;
-        let parts: Vec<(usize, LoraFactor)> = (0..targets.len())
-            .flat_map(|index| [(index, LoraFactor::A), (index, LoraFactor::B)])
-            .collect();
+        let parts = targets.iter().enumerate().flat_map(|(index, target)| {
+            let a = (!target.shares_a()).then_some((index, LoraFactor::A));
+            a.into_iter().chain([(index, LoraFactor::B)])
+        });
+        let parts: Vec<(usize, LoraFactor)> = parts.collect();
         let shapes = parts.iter().map(|&(index, part)| {
             let target = &targets[index];
             (part.name(target), part.shape(target).to_vec())
@@ -181,12 +188,7 @@ impl Adapter {
     /// If a file cannot be written.
     pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
         self.config.write(dir, base)?;
-        let entries: Vec<SavedTensor<'_>> = self
-            .vars()
-            .iter()
-            .map(|(name, var)| SavedTensor::tensor(format!("{PREFIX}{name}"), var))
-            .collect();
-        save::one_file(&dir.join(WEIGHTS_FILE), &entries)
+        save::one_file(&dir.join(WEIGHTS_FILE), &saved_factors(self.pairs()))
     }
 
     /// Takes the values of an adapter of the same shape from a PEFT directory.
@@ -219,14 +221,14 @@ impl Adapter {
     pub(super) fn add_to(&self, weights: &Weights) -> Result<(), ModelError> {
         let vars = weights.vars().iter().map(|(name, weight)| (name.as_str(), weight));
         let vars: BTreeMap<&str, &Tensor> = vars.collect();
-        for (target, ab) in self.targets.iter().zip(self.vars().chunks_exact(2)) {
+        for (target, [a, b]) in self.pairs() {
             let name = &target.weight;
             let Some(weight) = vars.get(name.as_str()) else {
                 return Err(ModelError::no_match(format!("the base has no weight `{name}`")));
             };
-            let LoraTarget { output: o, rank: r, input: i, scale, .. } = *target;
+            let &LoraTarget { output: o, rank: r, input: i, scale, .. } = target;
             let mut delta = vec![0.0; o * i];
-            let (a, b) = (ab[0].1.values(), ab[1].1.values());
+            let (a, b) = (a.values(), b.values());
             Precision::F32.set().nn(&b, &a, &mut delta, o, i, r);
             weight.update(|weight| {
                 weight.iter_mut().zip(&delta).for_each(|(w, d)| *w += scale * d);
@@ -247,27 +249,17 @@ pub fn with_dropout<O: Ops>(decoder: &Decoder<O>, p: f32, keys: &Arc<[u64]>) -> 
     decoder
 }
 
-/// One of an adapter's two matrices for a linear map.
-#[derive(Clone, Copy)]
-enum LoraFactor {
-    A,
-    B,
-}
-
-impl LoraFactor {
-    fn name(self, target: &LoraTarget) -> String {
-        match self {
-            Self::A => format!("{}.lora_A.weight", target.name),
-            Self::B => format!("{}.lora_B.weight", target.name),
+/// Returns the numbers of the parameters of each target, of A and of B.
+fn param_places(targets: &[LoraTarget]) -> Vec<[usize; 2]> {
+    let (mut a, mut next) = (0, 0);
+    let places = targets.iter().map(|target| {
+        if !target.shares_a() {
+            (a, next) = (next, next + 1);
         }
-    }
-
-    fn shape(self, target: &LoraTarget) -> [usize; 2] {
-        match self {
-            Self::A => [target.rank, target.input],
-            Self::B => [target.output, target.rank],
-        }
-    }
+        next += 1;
+        [a, next - 1]
+    });
+    places.collect()
 }
 
 /// Configuration of a PEFT directory, after a check that its tensors are those of a base. No tensor is read.
@@ -295,8 +287,10 @@ fn check(shards: &Shards, config: &LoraConfig, base: &HfConfig) -> Result<(), St
     let mut known = std::collections::BTreeSet::new();
     for target in &targets {
         for part in [LoraFactor::A, LoraFactor::B] {
-            let name = format!("{PREFIX}{}", part.name(target));
-            let wanted = part.shape(target);
+            let (name, wanted) = stored_factor(part, target);
+            if known.contains(&name) {
+                continue;
+            }
             match shards.shape(&name) {
                 None => problems.push(format!("`{name}` {wanted:?} is missing")),
                 Some(found) if found != wanted => problems.push(format!(

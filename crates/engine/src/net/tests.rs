@@ -19,6 +19,7 @@ pub(crate) mod counting;
 #[cfg(feature = "cuda")]
 mod decoding;
 mod expert_adapters;
+mod expert_parameters;
 mod experts;
 mod families;
 pub(crate) mod mutation;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::files::HfConfig;
 use crate::net;
-use crate::net::lora::{Patterns, linear_names};
+use crate::net::lora::{Patterns, linear_names, split_targets};
 use crate::settings::Settings;
 
 /// Start of an adapter.
@@ -57,24 +57,27 @@ impl LoraSpec {
         };
         target_modules.sort();
         target_modules.dedup();
+        let (target_modules, target_parameters) = split_targets(base, target_modules);
         net::LoraConfig {
             rank: self.rank,
             alpha: self.alpha,
             dropout: self.dropout,
             target_modules,
             rslora: self.rslora,
-            patterns: Patterns::default(),
+            patterns: Patterns { target_parameters, ..Patterns::default() },
         }
     }
 }
 
 impl From<&net::LoraConfig> for LoraSpec {
     fn from(lora: &net::LoraConfig) -> Self {
+        let mut named = [&lora.target_modules[..], &lora.patterns.target_parameters].concat();
+        named.sort();
         Self {
             rank: lora.rank,
             alpha: lora.alpha,
             dropout: lora.dropout,
-            target_modules: TargetModules::Named(lora.target_modules.clone()),
+            target_modules: TargetModules::Named(named),
             rslora: lora.rslora,
         }
     }

@@ -21,8 +21,8 @@ use crate::runtime::pass::{PassTexts, PassTokens};
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{
-    CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
-    ValueTarget, ValueText,
+    CriticSpec, Normalize, PolicySpec, RuntimeError, SavedMoments, Trunk, ValueBatch, ValueRow,
+    ValueStats, ValueTarget, ValueText,
 };
 
 /// A value head on a trunk of its own, or on the policy's.
@@ -219,7 +219,7 @@ impl<O: Backend> Critic<O> {
     }
 
     /// Writes trunk, head, scale and moments into `dir/critic`.
-    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
+    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
         made.map_err(|error| ModelError::cannot_do("make", &dir, error))?;
@@ -227,8 +227,9 @@ impl<O: Backend> Critic<O> {
             self.body.ops.host(trunk)?.save(&dir)?;
         }
         self.body.head.save(&dir)?;
-        let counters = halves(self.of_trunk.step, self.of_head.step);
-        let (trunk, head) = (self.of_trunk.moments()?, self.of_head.moments()?);
+        let steps = (self.of_trunk.saved_step(moments), self.of_head.saved_step(moments));
+        let counters = halves(steps.0, steps.1);
+        let (trunk, head) = (self.of_trunk.moments(moments)?, self.of_head.moments(moments)?);
         let mut entries = vec![
             SavedTensor::slice("counters", &[4], &counters),
             SavedTensor::slice("scale", &[3], &self.scale.sums),

@@ -71,7 +71,9 @@ pub use policy::Policy;
 #[doc(hidden)]
 pub use predict::{MemoryPlan, Workload, predict};
 pub use request::{Completion, Request, Sampling};
-pub use spec::{CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, Trunk, WorkerSpec};
+pub use spec::{
+    CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, SavedMoments, Trunk, WorkerSpec,
+};
 #[doc(hidden)]
 pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;

@@ -10,13 +10,14 @@ mod shards;
 use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::files::save::StoredDtype;
 use crate::files::{ModelError, Shards};
 use crate::net::gradients::common;
 use crate::net::memory::OptimizerPart;
 use crate::net::ops::{Cpu, Ops};
 use crate::net::{Gradients, Params};
 use crate::runtime::peers::Peers;
-use crate::runtime::{OptimOptions, OptimizerKind};
+use crate::runtime::{OptimOptions, OptimizerKind, SavedMoments};
 use eight_bit::EightBitMoments;
 pub(crate) use shards::ShardMoments;
 
@@ -132,9 +133,22 @@ impl<O: Ops> Optimizer<O> {
         Ok(())
     }
 
-    /// Reads the moments, those of other ranks as they are written. Before the first step they are zero, and none is written.
-    pub(crate) fn moments(&self) -> Result<ShardMoments<'_, O>, ModelError> {
-        let (both, written) = (self.read()?, self.step > 0);
+    /// Returns the number of steps that belongs to the moments of a checkpoint. Moments that are not written are those before
+    /// the first step.
+    pub(crate) fn saved_step(&self, saved: SavedMoments) -> u64 {
+        if saved == SavedMoments::None { 0 } else { self.step }
+    }
+
+    /// Reads the moments for a checkpoint, those of other ranks as they are written. Before the first step they are zero, and none
+    /// is written. Moments in 8 bits are written as they are, unless there are to be none.
+    pub(crate) fn moments(&self, saved: SavedMoments) -> Result<ShardMoments<'_, O>, ModelError> {
+        let dtype = match saved {
+            SavedMoments::F32 => Some(StoredDtype::F32),
+            SavedMoments::Bf16 => Some(StoredDtype::Bf16),
+            SavedMoments::None => None,
+        };
+        let written = dtype.filter(|_| self.step > 0);
+        let both = if written.is_some() { self.read()? } else { [Cow::default(), Cow::default()] };
         let moments = ShardMoments::new(&self.params, both, self.peers.clone(), written);
         Ok(moments.with_eight_bit(self.eight_bit.as_ref()))
     }

@@ -8,8 +8,8 @@ use crate::runtime::generator::{Generator, Published};
 use crate::runtime::snapshots::SnapshotGenerator;
 use crate::runtime::worker::{PolicyOperations, Worker};
 use crate::runtime::{
-    Batch, Completion, EngineStats, KvBlocks, Objective, Request, Row, RuntimeError, TopTokens,
-    UpdateStats, ValueBatch, ValueStats, ValueText,
+    Batch, Completion, EngineStats, KvBlocks, Objective, Request, Row, RuntimeError, SavedMoments,
+    TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText,
 };
 use crate::text::Tokenizer;
 
@@ -301,8 +301,18 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn save(&self, dir: &Path) -> Result<(), RuntimeError> {
+        self.save_with(dir, SavedMoments::F32).await
+    }
+
+    /// Writes the policy like [`Policy::save`], with moments of a choice. [`Policy::load`] restores what was written: without
+    /// moments, they and the number of optimizer steps are zero.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn save_with(&self, dir: &Path, moments: SavedMoments) -> Result<(), RuntimeError> {
         let dir = dir.to_owned();
-        self.on_model(move |member| member.save(&dir)).await
+        self.on_model(move |member| member.save(&dir, moments)).await
     }
 
     /// Takes part in [`Policy::save`] of rank 0; every other rank calls this meanwhile.

@@ -84,6 +84,27 @@ pub enum Dtype {
     Bf16,
 }
 
+/// Moments of an optimizer in a checkpoint. Those of [`OptimizerKind::Adamw8bit`](super::OptimizerKind::Adamw8bit) keep their 8 bits,
+/// or are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SavedMoments {
+    /// As they are: training goes on with the same bits.
+    #[default]
+    F32,
+    /// The nearest `bf16`, in half of the bytes.
+    Bf16,
+    /// None: they begin at zero again.
+    None,
+}
+
+impl SavedMoments {
+    /// Returns true if an update after loading has the bits of one without.
+    pub fn is_exact(&self) -> bool {
+        *self == Self::F32
+    }
+}
+
 impl From<Dtype> for Precision {
     fn from(dtype: Dtype) -> Self {
         match dtype {

@@ -11,7 +11,7 @@ use super::queue::Hosted;
 use super::trainer::{PendingPass, Trainer};
 use super::{
     AdapterSpec, Batch, Dtype, LoraSpec, OptimOptions, PolicySpec, Row, RuntimeError,
-    RuntimeOptions,
+    RuntimeOptions, SavedMoments,
 };
 use crate::files::{HfConfig, ModelError};
 use crate::loss::PolicyLoss;
@@ -250,7 +250,8 @@ impl ModelHost<TrainedModel> {
     pub async fn save(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, name) = (dir.to_owned(), Arc::clone(&self.name));
         let saved = self.on_training(place, move |model, training| {
-            let written = model.save(&dir).and_then(|()| training.trainer.save(&dir));
+            let written =
+                model.save(&dir).and_then(|()| training.trainer.save(&dir, SavedMoments::F32));
             written.map_err(|error| error.in_worker(&*name))
         });
         saved.await

@@ -32,7 +32,7 @@ use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapsh
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
     AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
-    TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
+    SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
 };
 use crate::text::Tokenizer;
 
@@ -148,10 +148,10 @@ impl<O: Backend> Operations for OwnedModels<O> {
         self.critic.as_mut().map(|critic| critic.update(batch))
     }
 
-    fn save(&self, dir: &Path) -> Result<(), ModelError> {
+    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
         self.model.decoder.ops().host(&self.model)?.save(dir)?;
-        self.trainer.save(dir)?;
-        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir))
+        self.trainer.save(dir, moments)?;
+        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir, moments))
     }
 
     fn share(&self) -> Result<(), ModelError> {

@@ -1,10 +1,10 @@
 //! Rules of optimizers.
 
 use crate::config::source::{Problems, path};
-use crate::config::{Config, OptimizerKind, Shard};
+use crate::config::{Config, OptimizerKind, SavedMoments, Shard};
 use crate::plan::{AlgorithmPlan, PolicyPlan, WorkerPlan};
 
-/// Reports policies and critics that an optimizer does not train, and moments that are to be divided and cannot be.
+/// Reports policies and critics that an optimizer does not train, and moments that are to be divided or rounded and cannot be.
 pub(crate) fn check_optimizers(
     config: &Config,
     algorithm: &AlgorithmPlan,
@@ -29,6 +29,7 @@ pub(crate) fn check_optimizers(
         };
         problems.conflict(&path(["dist", "shard"]), message, help.to_owned());
     }
+    check_saved_moments(config, policies, problems);
     let is_muon = |policy: &&PolicyPlan| policy.optim.kind == OptimizerKind::Muon;
     for policy in trained.filter(is_muon).filter(|policy| policy.adapter.is_some()) {
         let model = &workers[policy.worker].model;
@@ -43,5 +44,21 @@ pub(crate) fn check_optimizers(
         let help = "a critic is trained by AdamW: write `kind = \"adamw\"`";
         let at = path(["algorithm", "advantage", "optim", "kind"]);
         problems.conflict(&at, message, help.to_owned());
+    }
+}
+
+/// Reports moments in 8 bits that checkpoints are to round to bf16. Critics never have them.
+fn check_saved_moments(config: &Config, policies: &[PolicyPlan], problems: &mut Problems<'_>) {
+    let in_codes =
+        |policy: &&PolicyPlan| policy.trained && policy.optim.kind == OptimizerKind::Adamw8bit;
+    let first = policies.iter().find(in_codes);
+    if let Some(policy) = first.filter(|_| config.checkpoint.moments == SavedMoments::Bf16) {
+        let message = format!(
+            "`checkpoint.moments` is \"bf16\", and policy `{}` has `optim.kind = \"adamw8bit\"`",
+            policy.name
+        );
+        let help = "moments in 8 bits are not rounded again: write `moments = \"f32\"`, which writes them as they are, in 4 bytes for \
+                    each parameter, or `moments = \"none\"`";
+        problems.conflict(&path(["checkpoint", "moments"]), message, help.to_owned());
     }
 }

@@ -286,3 +286,30 @@ model = "a"
 "#,
     );
 }
+
+#[test]
+fn moments_in_8_bits_are_not_rounded_in_checkpoints_and_those_of_other_optimizers_may_be() {
+    let file = |kind: &str, moments: &str| {
+        format!(
+            "[models.tiny]\npath = \"builtin:tiny\"\noptim.kind = {kind:?}\n[checkpoint]\nmoments = {moments:?}\n"
+        )
+    };
+    for (kind, moments) in [
+        ("adamw", "bf16"),
+        ("muon", "bf16"),
+        ("muon", "none"),
+        ("adamw8bit", "f32"),
+        ("adamw8bit", "none"),
+    ] {
+        plan_of(&text(&file(kind, moments)));
+    }
+    let found = problems(&text(&file("adamw8bit", "bf16")), &search());
+    let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "`checkpoint.moments` is \"bf16\", and policy `tiny` has `optim.kind = \"adamw8bit\"`",
+        "write `moments = \"f32\"`",
+        "or `moments = \"none\"`",
+    ] {
+        assert!(found.contains(part), "{part} is missing in {found}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::checkpoint::{Checkpoint, Draft};
+use crate::config::SavedMoments;
 use crate::plan::Plan;
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
@@ -16,9 +17,13 @@ const STATE: &str = "algorithm.json";
 
 impl Learner {
     /// Saves policies, mixer and state.
-    pub(in crate::train) async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+    pub(in crate::train) async fn save(
+        &self,
+        draft: &Draft,
+        moments: SavedMoments,
+    ) -> Result<(), TrainError> {
         for policy in &self.policies {
-            policy.save(&draft.policy(policy.name())?).await?;
+            policy.save_with(&draft.policy(policy.name())?, moments).await?;
         }
         if let Some(mixer) = &self.mixer {
             mixer.save(&draft.file(MIXER)).map_err(|source| TrainError::Mixer { source })?;

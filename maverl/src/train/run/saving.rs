@@ -1,19 +1,57 @@
 //! Checkpoints of a run. One whose step has episodes in flight is completed when they were played, while the run goes on.
+//!
+//! The files are written to the page cache of the operating system between two steps: this copy is the snapshot, and takes no
+//! memory of the process. A thread then brings them to the disk, computes their checksums and makes the checkpoint visible, while
+//! the run goes on.
 
 use std::time::Instant;
 
-use crate::config::CheckpointConfig;
+use crate::checkpoint::{Checkpoint, Checkpoints, Draft, TrainerState};
+use crate::config::{CheckpointConfig, SavedMoments};
+use crate::run_dir::RunDirError;
 use crate::train::error::TrainError;
 use crate::train::record::spans::Span;
-use crate::train::run::Run;
 use crate::train::run::trainable::Trainable;
+use crate::train::run::{Run, rows};
 
 impl<W: Trainable> Run<W> {
-    /// Writes a checkpoint. If episodes are in flight, it is not visible until they were played.
+    /// Loads a checkpoint. Warns if the optimizers do not go on with the moments that they had.
+    pub(super) async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        self.work.load(checkpoint).await?;
+        let TrainerState { step, moments, .. } = checkpoint.state;
+        let changed = match moments {
+            SavedMoments::F32 => return Ok(()),
+            SavedMoments::Bf16 => "the moments of the optimizers are rounded to bf16",
+            SavedMoments::None => "the optimizers begin with fresh moments, because there are none",
+        };
+        let warning = format!(
+            "{changed} in the checkpoint of step {step} (`checkpoint.moments`): from here on, results differ from those of a run that \
+             was not interrupted"
+        );
+        Ok(rows::warn(&mut self.journal, &*self.progress, step, &[warning])?)
+    }
+
+    /// Writes the checkpoint before the first step, and waits for it. A run of one step has none: it begins again without it.
+    pub(super) async fn save_start(&mut self) -> Result<(), TrainError> {
+        if self.settings.steps == 1 {
+            return Ok(());
+        }
+        self.save().await?;
+        Ok(self.pending.wait()?)
+    }
+
+    /// Writes a checkpoint. It becomes visible later, and if episodes are in flight, after they were played.
     pub(super) async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
         let began = Instant::now();
+        // So there are never files of two checkpoints that the disk does not have yet.
+        self.pending.wait()?;
+        // These are on the disk before the checkpoint, which depends on them, and before its files, whose bytes they need not wait for.
         self.state.files = self.journal.sync()?;
+        self.dir.vouch()?;
+        // Before the first step, moments are zero in every form.
+        let moments = self.settings.checkpoint.moments;
+        self.state.moments = if self.state.step == 0 { SavedMoments::F32 } else { moments };
         let draft = self.checkpoints.begin(self.state.step)?;
         self.work.save(&draft).await?;
         self.drafts.push_back((draft, self.state.clone()));
@@ -26,7 +64,23 @@ impl<W: Trainable> Run<W> {
         Ok(())
     }
 
-    /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for them.
+    /// Waits for the checkpoint that is written when the run ends. Its error is that of the run, or a warning if there is one already.
+    pub(super) fn settle_checkpoint(
+        &mut self,
+        done: Result<(), TrainError>,
+    ) -> Result<(), TrainError> {
+        match (done, self.pending.wait()) {
+            (Ok(()), written) => Ok(written?),
+            (Err(error), Ok(())) => Err(error),
+            (Err(error), Err(unwritten)) => {
+                self.progress.warn(&format!("the newest checkpoint is lost: {unwritten}"));
+                Err(error)
+            }
+        }
+    }
+
+    /// Completes the checkpoints whose episodes in flight are those of steps up to `step`, and waits for these episodes. The
+    /// disk is not waited for.
     pub(super) async fn complete_checkpoints(&mut self, step: u64) -> Result<(), TrainError> {
         let staleness = self.work.staleness();
         while let Some((draft, state)) =
@@ -35,12 +89,22 @@ impl<W: Trainable> Run<W> {
             if staleness > 0 && state.step > 0 {
                 self.work.save_in_flight(state.step, &draft).await?;
             }
-            // The manifest is written before the checkpoint, which depends on the files that it lists.
-            self.dir.vouch()?;
-            draft.commit(&state)?;
-            let CheckpointConfig { keep, best, .. } = self.settings.checkpoint;
-            self.checkpoints.prune(&state, keep.get(), best)?;
+            let (checkpoints, config) =
+                (self.checkpoints.clone(), self.settings.checkpoint.clone());
+            let path = draft.path().to_owned();
+            self.pending.start(&path, move || complete(draft, &state, &checkpoints, &config))?;
         }
         Ok(())
     }
+}
+
+/// Makes a checkpoint visible, and removes those that are not kept.
+fn complete(
+    draft: Draft,
+    state: &TrainerState,
+    checkpoints: &Checkpoints,
+    config: &CheckpointConfig,
+) -> Result<(), RunDirError> {
+    draft.commit(state)?;
+    checkpoints.prune(state, config.keep.get(), config.best)
 }

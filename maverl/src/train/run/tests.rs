@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::*;
+use crate::checkpoint::{Checkpoint, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
@@ -18,6 +19,7 @@ use crate::trajectory::Episode;
 
 mod ahead;
 mod damage;
+mod writing;
 
 /// A learner whose weights are one number that every step changes. It fails when its fuse has burnt down.
 struct Stirring {

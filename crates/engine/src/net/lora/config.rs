@@ -6,15 +6,15 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::keys::{MAX_RANK, found_value, off, value_of};
+use super::keys::{CONFIG_FILE, MAX_RANK, found_value, off, value_of};
+use super::parameters::{ChosenPart, chosen_parts, in_words};
 use super::patterns::{ModuleChoice, Modules, Patterns, modules, names, number};
+use super::target::LoraTarget;
 use crate::files::parts::LinearShape;
 use crate::files::read_file;
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
 
-/// The file that makes a directory an adapter.
-pub const CONFIG_FILE: &str = "adapter_config.json";
-/// Its weights.
+/// The weights of an adapter.
 pub const WEIGHTS_FILE: &str = "adapter_model.safetensors";
 
 /// Configuration of an adapter: rank, scale and target modules.
@@ -33,23 +33,6 @@ pub struct LoraConfig {
     /// Options that PEFT selects by expressions.
     #[serde(skip_serializing_if = "Patterns::is_empty")]
     pub patterns: Patterns,
-}
-
-/// A linear map of the base that an adapter corrects.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LoraTarget {
-    /// Name of the module.
-    pub name: String,
-    /// Name of its weight in checkpoints of the base.
-    pub weight: String,
-    /// Its width on the way in.
-    pub input: usize,
-    /// Its width on the way out.
-    pub output: usize,
-    /// Rows of A and columns of B.
-    pub rank: usize,
-    /// By how much the correction is multiplied.
-    pub scale: f32,
 }
 
 /// True if a directory holds an adapter.
@@ -97,7 +80,7 @@ fn unadapted(base: &HfConfig) -> String {
     }
     let of_experts: Vec<&str> = expert_names(base).into_iter().collect();
     if of_experts.is_empty() {
-        return "; experts of this family, which are one tensor, and their routers have no adapters".to_owned();
+        return in_words();
     }
     let named = of_experts.join("`, `");
     format!(
@@ -128,14 +111,15 @@ impl LoraConfig {
         let weight = base.names.weight_of_module(&name);
         let rank = choice.rank.unwrap_or(self.rank);
         let scale = self.scale_of(rank, choice.alpha.unwrap_or(self.alpha));
-        LoraTarget { name, weight, input: map.input, output: map.output, rank, scale }
+        let (input, output) = (map.input, map.output);
+        LoraTarget { name, weight, input, output, rank, scale, part: None }
     }
 
-    /// The linear maps of a base that are corrected, in the order of its layers.
+    /// The linear maps of a base that are corrected, in the order of its layers, those of tensors of all experts last.
     ///
     /// # Errors
     ///
-    /// If an entry of `target_modules` names none, or nothing is corrected.
+    /// If an entry of `target_modules` or `target_parameters` names none, nothing is corrected, or PEFT has no such adapter.
     pub fn targets(&self, base: &HfConfig) -> Result<Vec<LoraTarget>, ModelError> {
         let all: Vec<(String, &LinearShape)> =
             base.linears().filter(|(_, map)| base.adapts(map)).collect();
@@ -159,8 +143,13 @@ impl LoraConfig {
             .into_iter()
             .zip(choices)
             .filter(|((_, map), choice)| choice.corrected && !(all_linear && map.expert.is_some()));
-        let targets: Vec<LoraTarget> =
+        let mut targets: Vec<LoraTarget> =
             chosen.map(|((name, map), choice)| self.target(base, name, map, choice)).collect();
+        for ChosenPart { name, map, choice, part } in
+            chosen_parts(base, &self.patterns, self.dropout)?
+        {
+            targets.push(LoraTarget { part, ..self.target(base, name, map, choice) });
+        }
         if targets.is_empty() {
             return Err(ModelError::no_match(format!(
                 "`target_modules`, `exclude_modules` and `layers_to_transform` leave no linear map of the model; there are \
@@ -182,7 +171,8 @@ impl LoraConfig {
         let chosen =
             target_modules.is_some() || exclude_modules.is_some() || layers_to_transform.is_some();
         let mut target_modules: Vec<String> = if chosen {
-            self.targets(base)?.into_iter().map(|target| target.name).collect()
+            let targets = self.targets(base)?.into_iter().filter(|target| target.part.is_none());
+            targets.map(|target| target.name).collect()
         } else {
             self.target_modules.clone()
         };
@@ -197,8 +187,9 @@ impl LoraConfig {
     /// See [`LoraConfig::targets`].
     pub fn parameters(&self, base: &HfConfig) -> Result<u64, ModelError> {
         let sizes = self.targets(base)?.into_iter().map(|target| {
+            let input = if target.shares_a() { 0 } else { target.input };
             // A larger rank is refused; its size would be no number.
-            (target.rank as u64).min(MAX_RANK) * (target.input + target.output) as u64
+            (target.rank as u64).min(MAX_RANK) * (input + target.output) as u64
         });
         Ok(sizes.sum())
     }
@@ -316,6 +307,7 @@ const KNOWN: &[&str] = &[
     "revision",
     "runtime_config",
     "target_modules",
+    "target_parameters",
     "use_rslora",
 ];
 
@@ -353,6 +345,10 @@ fn check_supported(json: &Map<String, Value>) -> Result<(), String> {
 fn target_modules(json: &Map<String, Value>) -> Result<(Vec<String>, Option<String>), String> {
     let wanted =
         "a list of module names, such as [\"q_proj\", \"v_proj\"], or a regular expression";
+    let of_parameters = !off(value_of(json, "target_parameters"));
+    if of_parameters && *value_of(json, "target_modules") == json!([]) {
+        return Ok((Vec::new(), None));
+    }
     match modules(value_of(json, "target_modules")).flatten() {
         Some(Modules::Matching(expression)) => Ok((Vec::new(), Some(expression))),
         Some(Modules::Named(mut names)) => {

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// The file that makes a directory an adapter.
+pub const CONFIG_FILE: &str = "adapter_config.json";
+
 /// Ranks above this are a damaged file or a slip of the pen.
 pub const MAX_RANK: u64 = 1 << 16;
 

@@ -38,6 +38,10 @@ pub struct Patterns {
     /// The same for alphas.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alpha_pattern: Vec<(String, f64)>,
+    /// Ends of the names of tensors of all experts of a layer that are corrected, sorted (`experts.gate_up_proj`). Modules that are
+    /// left out and layers have no effect on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub target_parameters: Vec<String>,
 }
 
 /// Treatment of a module.
@@ -65,6 +69,7 @@ impl Patterns {
 
     /// The modules that are corrected, in words; `named` are the entries of a list of target modules.
     pub fn module_words(&self, named: &[String]) -> String {
+        let named = [named, &self.target_parameters].concat();
         let mut text = self.target_modules.clone().unwrap_or_else(|| named.join(", "));
         if let Some(layers) = &self.layers_to_transform {
             text += &format!(" in layers {layers:?}");
@@ -121,6 +126,7 @@ impl Patterns {
             alpha.as_f64().filter(|a| a.is_finite() && *a > 0.0)
         })?;
         Ok(Self {
+            target_parameters: target_parameters(json)?,
             target_modules: expression,
             exclude_modules,
             layers_to_transform: layers,
@@ -204,11 +210,13 @@ impl Patterns {
     }
 
     /// The keys of an `adapter_config.json`.
-    pub(super) fn json(&self, target_modules: &[String]) -> [(&'static str, Value); 6] {
+    pub(super) fn json(&self, target_modules: &[String]) -> Vec<(&'static str, Value)> {
         let ranks = self.rank_pattern.iter().map(|(key, r)| (key.clone(), json!(r)));
         let alphas = self.alpha_pattern.iter().map(|(key, a)| (key.clone(), number(*a)));
         let layers = &self.layers_pattern;
-        [
+        let of_experts = Some(&self.target_parameters).filter(|names| !names.is_empty());
+        let of_experts = of_experts.map(|names| ("target_parameters", json!(names)));
+        let keys = [
             ("alpha_pattern", alphas.collect()),
             ("exclude_modules", json!(self.exclude_modules)),
             ("layers_pattern", if layers.is_empty() { Value::Null } else { json!(layers) }),
@@ -221,13 +229,29 @@ impl Patterns {
                     None => json!(target_modules),
                 },
             ),
-        ]
+        ];
+        keys.into_iter().chain(of_experts).collect()
     }
 }
 
 /// A number as PEFT writes it: 8, not 8.0.
 pub(super) fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value < 1e15 { json!(value as u64) } else { json!(value) }
+}
+
+/// Reads the names of tensors of all experts, sorted.
+fn target_parameters(json: &Map<String, Value>) -> Result<Vec<String>, String> {
+    const KEY: &str = "target_parameters";
+    let mut names = match texts(value_of(json, KEY)) {
+        Some(names) => names,
+        None if off(value_of(json, KEY)) => Vec::new(),
+        None => {
+            let wanted = "a list of names of tensors, such as [\"mlp.experts.down_proj\"]";
+            return Err(found_value(json, KEY, wanted));
+        }
+    };
+    names.sort();
+    Ok(names)
 }
 
 /// An expression for a whole name.

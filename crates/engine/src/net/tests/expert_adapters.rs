@@ -8,7 +8,7 @@ use crate::net::values::Params;
 /// Families whose experts have adapters.
 const NAMES: [&str; 2] = ["qwen3_moe", "qwen3_5_moe"];
 
-fn load(name: &str) -> Model {
+pub(super) fn load(name: &str) -> Model {
     let source = ModelSource::Directory(fixture("families").join(name));
     Model::load(&ModelFiles::new(&source)).unwrap()
 }
@@ -31,7 +31,7 @@ fn config(targets: &[&str]) -> LoraConfig {
 const EXPERTS: [&str; 4] = ["down_proj", "gate_proj", "q_proj", "up_proj"];
 
 /// Gives parameters values that change results.
-fn perturb(params: &Params, seed: u64) {
+pub(super) fn perturb(params: &Params, seed: u64) {
     for (index, (_, var)) in params.vars().iter().enumerate() {
         let stream = derive_seed(seed, index as u64);
         let draw = |i: usize| 0.4 * uniform_number(stream, i as u64) as f32 - 0.2;
@@ -46,11 +46,11 @@ fn adapted(base: &Model) -> Model {
     model
 }
 
-fn some_rows() -> Vec<Vec<u32>> {
+pub(super) fn some_rows() -> Vec<Vec<u32>> {
     [40, 3, 17].map(|n: u32| (0..n).map(|t| (n * 7 + t * t * 5 + t) % 280).collect()).to_vec()
 }
 
-fn bits(logits: &[Vec<f32>]) -> Vec<u32> {
+pub(super) fn bits(logits: &[Vec<f32>]) -> Vec<u32> {
     logits.iter().flatten().map(|x| x.to_bits()).collect()
 }
 
@@ -93,7 +93,7 @@ fn all_linear_leaves_experts_out_and_their_maps_are_named_by_their_ends() {
     assert_eq!(linear_names(&base), ["k_proj", "o_proj", "q_proj", "v_proj"]);
     for target in ["experts.0.down_proj", "gate_proj", "router"] {
         let refused = config(&[target]).targets(&base).unwrap_err().to_string();
-        assert!(refused.contains("experts of this family, which are one tensor"), "{refused}");
+        assert!(refused.contains("`gate_up_proj` and `down_proj` of all experts"), "{refused}");
     }
 }
 
@@ -127,8 +127,10 @@ fn an_adapter_of_experts_is_merged_and_written_under_the_names_of_peft_and_read_
         assert_eq!(planned, parameters as u64, "{name}");
         // PEFT's form for fused experts is another adapter.
         let fused = text.replacen('{', "{\"target_parameters\": [\"mlp.experts.down_proj\"],", 1);
-        let refused = LoraConfig::parse(fused.as_bytes()).unwrap_err();
-        assert!(refused.contains("`target_parameters` is"), "{refused}");
+        let fused = LoraConfig::parse(fused.as_bytes()).unwrap();
+        let refused = fused.targets(&base.config).unwrap_err().to_string();
+        assert!(refused.contains("`target_parameters` has \"mlp.experts.down_proj\""), "{refused}");
+        assert!(refused.ends_with("this model has none"), "{refused}");
     }
 }
 

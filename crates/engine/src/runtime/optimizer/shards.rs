@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 use crate::files::ModelError;
-use crate::files::save::SavedTensor;
+use crate::files::save::{SavedTensor, StoredDtype};
 use crate::net::gradients::common;
 use crate::net::ops::Ops;
 use crate::net::{Params, Tensor};
@@ -25,8 +25,8 @@ pub(crate) struct ShardMoments<'a, O: Ops> {
     /// Moments of all parameters, if they have 8 bits.
     eight_bit: Option<&'a EightBitMoments>,
     peers: Peers,
-    /// True if they are written. Moments before the first step are zero.
-    written: bool,
+    /// Type in which those that have no 8 bits are written; `None` if none is. Moments before the first step are zero.
+    written: Option<StoredDtype>,
     /// First failure of another rank.
     failure: RefCell<Option<RankError>>,
 }
@@ -36,7 +36,7 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
         params: &'a Params<O>,
         both: [Cow<'a, [f32]>; 2],
         peers: Peers,
-        written: bool,
+        written: Option<StoredDtype>,
     ) -> Self {
         Self { params, both, eight_bit: None, peers, written, failure: RefCell::default() }
     }
@@ -48,22 +48,26 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
 
     /// Returns the moments for writing.
     pub(crate) fn entries(&self) -> Vec<SavedTensor<'_>> {
-        if let Some(moments) = self.eight_bit.filter(|_| self.written) {
+        let Some(dtype) = self.written else { return Vec::new() };
+        if let Some(moments) = self.eight_bit {
             return moments.entries(self.params);
         }
-        let vars = self.params.vars().iter().filter(|_| self.written);
+        let vars = self.params.vars().iter();
         let both = vars.flat_map(|(name, var)| {
-            [0, 1].map(|kind| {
-                let name = format!("{}.{name}", KINDS[kind]);
-                match self.peers.of_shards() {
-                    None => SavedTensor::slice(name, var.dims(), &self.both[kind][var.range()]),
-                    Some(channel) => SavedTensor::computed(name, var.dims(), move || {
-                        self.whole_moment(channel, kind, var)
-                    }),
-                }
-            })
+            [0, 1].map(|kind| self.entry(kind, name, var).stored_as(dtype))
         });
         both.collect()
+    }
+
+    /// Returns one moment of a tensor for writing.
+    fn entry<'s>(&'s self, kind: usize, name: &str, var: &'s Tensor<O>) -> SavedTensor<'s> {
+        let name = format!("{}.{name}", KINDS[kind]);
+        match self.peers.of_shards() {
+            None => SavedTensor::slice(name, var.dims(), &self.both[kind][var.range()]),
+            Some(channel) => SavedTensor::computed(name, var.dims(), move || {
+                self.whole_moment(channel, kind, var)
+            }),
+        }
     }
 
     /// Ends the requests to the other ranks. `written` is the result of writing.

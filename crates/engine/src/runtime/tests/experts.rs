@@ -104,12 +104,17 @@ fn ranks_balance_the_load_of_all_rows() {
 /// Returns a policy that is an adapter of attention and experts.
 fn adapter_of(name: &str, dropout: f32) -> Setup {
     let mut setup = of_family(name);
-    let targets = ["q_proj", "gate_proj", "up_proj", "down_proj"].map(str::to_owned);
+    let of_experts = if name == "gpt_oss" {
+        &["q_proj", "gate_up_proj", "down_proj"][..]
+    } else {
+        &["q_proj", "gate_proj", "up_proj", "down_proj"]
+    };
+    let targets: Vec<String> = of_experts.iter().map(|&name| name.to_owned()).collect();
     let lora = LoraSpec {
         rank: 3,
         alpha: 6.0,
         dropout,
-        target_modules: TargetModules::Named(targets.to_vec()),
+        target_modules: TargetModules::Named(targets),
         rslora: false,
     };
     setup.workers[0].policies[0].adapter = Some(AdapterSpec::New(lora));
@@ -119,7 +124,7 @@ fn adapter_of(name: &str, dropout: f32) -> Setup {
 #[tokio::test]
 async fn an_adapter_of_experts_trains_with_the_bits_of_the_sampler_and_goes_on_from_its_checkpoint()
 {
-    for name in ["qwen3_moe", "qwen3_5_moe"] {
+    for name in ["qwen3_moe", "qwen3_5_moe", "gpt_oss"] {
         let dir = tempfile::tempdir().unwrap();
         let start = || adapter_of(name, 0.0).start();
         let runtime = start();

@@ -32,7 +32,7 @@ fn rows() -> Vec<Row> {
     given_rows(500, -6.0)
 }
 
-fn values() -> ValueBatch {
+pub(super) fn values() -> ValueBatch {
     let text = |row: Row| {
         let places = row.completion.len();
         ValueRow {

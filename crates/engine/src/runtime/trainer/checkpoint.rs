@@ -8,17 +8,17 @@ use crate::files::Shards;
 use crate::files::save::{self, SavedTensor};
 use crate::net::Model;
 use crate::net::ops::Backend;
-use crate::runtime::RuntimeError;
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
+use crate::runtime::{RuntimeError, SavedMoments};
 
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
 
 impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
-    pub(crate) fn save(&self, dir: &Path) -> Result<(), ModelError> {
-        let counters = halves(self.optimizer.step, self.version);
-        let moments = self.optimizer.moments()?;
+    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
+        let counters = halves(self.optimizer.saved_step(moments), self.version);
+        let moments = self.optimizer.moments(moments)?;
         let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
         entries.extend(moments.entries());
         let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);

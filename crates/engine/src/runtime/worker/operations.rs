@@ -6,7 +6,8 @@ use crate::files::ModelError;
 use crate::runtime::generator::Published;
 use crate::runtime::snapshots::Placing;
 use crate::runtime::{
-    Batch, Row, RuntimeError, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText,
+    Batch, Row, RuntimeError, SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats,
+    ValueText,
 };
 
 /// A policy in its worker, on any device.
@@ -49,7 +50,7 @@ pub(crate) trait Operations {
     fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>>;
 
     /// Writes policy and critic into a directory.
-    fn save(&self, dir: &Path) -> Result<(), ModelError>;
+    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError>;
 
     /// Sends the moments of this rank to rank 0, which saves policy and critic.
     fn share(&self) -> Result<(), ModelError>;
