@@ -2,8 +2,9 @@
 //! the path of `MAVERL_SIMD` or on the best one.
 //!
 //! Operations are multiplications and additions of the products with keys that a query attends to: two products forward, five
-//! backward.
+//! backward. New tokens of a cached row read its keys and values at least once, which takes as long as adding them up.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use maverl_kernels::attention::{
@@ -14,6 +15,8 @@ use maverl_kernels::{sample, simd};
 
 /// Seconds over which a measurement is repeated.
 const SECONDS: f64 = 0.6;
+/// New tokens of a row in a cache.
+const NEW_TOKENS: [usize; 3] = [1, 4, 16];
 
 fn random(seed: u64, n: usize) -> Vec<f32> {
     (0..n).map(|i| (sample::uniform_number(seed, i as u64) * 2.0 - 1.0) as f32).collect()
@@ -46,27 +49,43 @@ fn measure_rows(heads: Heads, tokens: usize) {
     let backward = seconds(|| {
         attention_bwd(&q, &k, &v, &out, &dout, packing, heads, &mut dq, &mut dk, &mut dv)
     });
-    let decoding = measure_decoding(heads, tokens, &q);
     let speed = |products: f64, seconds: f64| 2.0 * products * pairs / seconds / 1e9;
-    println!(
-        "{tokens:>6} tokens: forward {:7.1}, backward {:7.1} GFLOP/s, a token decoded in {:8.1} us",
+    print!(
+        "{tokens:>6} tokens: forward {:6.1}, backward {:6.1} GFLOP/s; cached:",
         speed(2.0, forward),
         speed(5.0, backward),
-        decoding * 1e6
     );
+    measure_cache(heads, tokens, &q);
 }
 
-/// Returns the seconds of a new token of a row in a cache.
-fn measure_decoding(heads: Heads, tokens: usize, q: &[f32]) -> f64 {
+/// Measures new tokens of a row in a cache, and the sum of its keys and values.
+fn measure_cache(heads: Heads, tokens: usize, q: &[f32]) {
     let part = BLOCK_TOKENS * heads.kv * heads.dim;
     let count = tokens.div_ceil(BLOCK_TOKENS);
     let storage: Vec<CacheBlock> =
         (0..count).map(|block| random(block as u64, 2 * part).into()).collect();
     let blocks = CacheBlocks { storage: &storage, keys: 0, values: part };
     let ids: Vec<u32> = (0..count as u32).collect();
-    let segments = [Segment { new_tokens: 1, len: tokens, blocks: &ids, state: 0 }];
-    let (q, mut out) = (&q[..heads.q * heads.dim], vec![0.0; heads.q * heads.dim]);
-    seconds(|| attention_cached(q, blocks, &segments, heads, &mut out))
+    for new_tokens in NEW_TOKENS {
+        let segments = [Segment { new_tokens, len: tokens, blocks: &ids, state: 0 }];
+        let len = new_tokens * heads.q * heads.dim;
+        let (q, mut out) = (&q[..len], vec![0.0; len]);
+        let new = seconds(|| attention_cached(q, blocks, &segments, heads, &mut out));
+        print!(" {new_tokens} new {:8.1} us,", new * 1e6);
+    }
+    let read = seconds(|| {
+        black_box(sum_blocks(&storage));
+    });
+    println!(" read {:8.1} us", read * 1e6);
+}
+
+/// Returns the sums of every 32nd number of the blocks.
+fn sum_blocks(storage: &[CacheBlock]) -> [f32; 32] {
+    let mut sums = [0.0; 32];
+    for numbers in storage.iter().flat_map(|block| block.read().as_chunks::<32>().0) {
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+    }
+    sums
 }
 
 fn main() {
@@ -77,7 +96,7 @@ fn main() {
             continue;
         }
         println!("{name}, {path}");
-        for tokens in [128, 2048, 16384] {
+        for tokens in [128, 512, 2048, 16384] {
             simd::run_on_path(path, 1, || measure_rows(heads, tokens));
         }
     }

@@ -66,12 +66,23 @@ thread_local! {
 }
 
 impl ForwardTask<'_> {
+    /// Returns the number of elements of a token's queries.
+    pub(super) fn q_width(&self, heads: Heads) -> usize {
+        self.kv_heads.len() * heads.group_size() * heads.dim
+    }
+
+    /// Returns the position after the last query.
+    pub(super) fn end(&self, heads: Heads) -> usize {
+        self.first + self.q.len() / self.q_width(heads)
+    }
+
     /// Computes the queries. Either all of them attend to few keys, or none does.
     pub(super) fn run_task(self, heads: Heads) {
         if self.first >= heads.first_long() {
-            let alone = self.q.len() == self.kv_heads.len() * heads.group_size() * heads.dim;
-            return if alone && matches!(self.k, SequenceKeys::Blocks { .. }) {
-                tiled::decode_heads(self, heads)
+            let rows = self.q.len() / (self.kv_heads.len() * heads.dim);
+            let few = rows <= tiled::FEW_ROWS.max(heads.group_size());
+            return if few && matches!(self.k, SequenceKeys::Blocks { .. }) {
+                tiled::attend_in_place(self, heads)
             } else {
                 tiled::attend_in_tiles(self, heads)
             };

@@ -17,12 +17,13 @@ mod backward;
 mod decode;
 mod forward;
 mod online;
+mod queries;
 mod weights;
 
 use std::ops::Range;
 
 pub(super) use backward::add_long_gradients;
-pub(super) use decode::decode_heads;
+pub(super) use decode::attend_in_place;
 pub(super) use forward::attend_in_tiles;
 
 /// Keys of a block. Their products with a block of queries, and the values, fit a level-2 cache.
@@ -31,6 +32,9 @@ pub(super) const KEYS: usize = 256;
 pub(super) const ROWS: usize = 96;
 /// Rows of a task of the forward pass. Each block of keys is packed once for all of them.
 pub(super) const TASK_ROWS: usize = 4 * ROWS;
+/// Rows of a key head up to which, as for one query, the keys of a cache are read in place: packing them would take
+/// longer than their products.
+pub(super) const FEW_ROWS: usize = 16;
 /// Columns of scores are whole panels of a product.
 const PANEL: usize = 32;
 

@@ -168,7 +168,7 @@ fn nodes_of_a_long_tree_have_the_bits_of_their_paths_and_gradients_of_any_number
         let packing = Packing { offsets: &offsets, parents: &parents };
         let mut out = vec![f32::NAN; c.q.len()];
         attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
-        for path in [vec![0..960], vec![0..400, 960..1500]] {
+        for path in [[0..400, 400..960], [0..400, 960..1500]] {
             let tokens: Vec<usize> = path.into_iter().flatten().collect();
             let n = tokens.len();
             let rows = [tokens];

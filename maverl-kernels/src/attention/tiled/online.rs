@@ -1,5 +1,7 @@
 //! Running softmax of rows of scores, block by block.
 
+use std::ops::Range;
+
 use pulp::Simd;
 
 use crate::attention::shapes::Heads;
@@ -28,12 +30,12 @@ impl RowStates {
         self.sums.resize(rows * heads.dim, 0.0);
     }
 
-    /// Returns the state of rows from `first` on.
-    pub(super) fn from_row(&mut self, first: usize, rows: usize, dim: usize) -> SomeStates<'_> {
+    /// Returns the state of some rows.
+    pub(super) fn slice_rows(&mut self, rows: Range<usize>, dim: usize) -> SomeStates<'_> {
         SomeStates {
-            maxima: &mut self.maxima[first..first + rows],
-            totals: &mut self.totals[first..first + rows],
-            sums: &mut self.sums[first * dim..(first + rows) * dim],
+            sums: &mut self.sums[rows.start * dim..rows.end * dim],
+            maxima: &mut self.maxima[rows.clone()],
+            totals: &mut self.totals[rows],
         }
     }
 }
