@@ -34,7 +34,7 @@ pub(super) const ROWS: usize = 96;
 pub(super) const TASK_ROWS: usize = 4 * ROWS;
 /// Rows of a key head up to which, as for one query, the keys of a cache are read in place: packing them would take
 /// longer than their products.
-pub(super) const FEW_ROWS: usize = 16;
+pub(super) const FEW_ROWS: usize = 64;
 /// Columns of scores are whole panels of a product.
 const PANEL: usize = 32;
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use pulp::{Scalar, Simd};
 
+use super::key_blocks;
 use super::queries::HeadQueries;
-use super::{KEYS, key_blocks};
 use crate::attention::forward::ForwardTask;
 use crate::attention::rows::{SequenceKeys, SequenceValues};
 use crate::attention::shapes::Heads;
@@ -26,8 +26,9 @@ const VALUE_GROUPS: usize = 2;
 /// Buffers of a task. Each thread keeps its own.
 #[derive(Default)]
 struct DecodeScratch {
-    queries: HeadQueries,
-    /// Scores, then weights, `[rows, KEYS]`.
+    /// Queries of each key head.
+    queries: Vec<HeadQueries>,
+    /// Scores, then weights, `[rows, columns]`.
     scores: Vec<f32>,
     /// Sums of the values of a block, `[rows, dim]`.
     sums: Vec<f32>,
@@ -38,46 +39,28 @@ thread_local! {
 }
 
 /// Computes a task of a few queries, all with many keys, which are in a cache.
+///
+/// A block of keys is read for one head after the other, because processors fetch what lies beside the keys and values of a
+/// head.
 pub(in crate::attention) fn attend_in_place(mut task: ForwardTask<'_>, heads: Heads) {
-    SCRATCH.with_borrow_mut(|scratch| {
-        for head in task.kv_heads.clone() {
-            attend_head(&mut task, head, heads, scratch);
+    SCRATCH.with_borrow_mut(|DecodeScratch { queries, scores, sums }| {
+        queries.resize_with(task.kv_heads.len(), HeadQueries::default);
+        for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
+            queries.load_head(&task, head, heads);
+        }
+        for keys in key_blocks(heads.first_key(task.first), task.end(heads)) {
+            let tokens = keys.start.max(heads.first_group(task.first))..keys.end;
+            let (start, columns) = (keys.start, vector::padded_dim(keys.len()));
+            for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
+                let (tokens, at) = (tokens.clone(), head * heads.dim..(head + 1) * heads.dim);
+                let block = CacheRead { heads, tokens, start, at, columns };
+                block.attend((task.k, task.v), queries, scores, sums);
+            }
+        }
+        for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
+            queries.store_head(&mut task, head, heads);
         }
     });
-}
-
-/// Computes the queries of one key head.
-fn attend_head(task: &mut ForwardTask<'_>, head: usize, heads: Heads, scratch: &mut DecodeScratch) {
-    let DecodeScratch { queries, scores, sums } = scratch;
-    queries.load_head(task, head, heads);
-    let (rows, dim) = (queries.positions.len(), heads.dim);
-    let (earliest, at) = (heads.first_group(task.first), head * dim..(head + 1) * dim);
-    scores.resize((rows * KEYS).max(scores.len()), 0.0);
-    for keys in key_blocks(heads.first_key(task.first), task.end(heads)) {
-        let (start, columns) = (keys.start, vector::padded_dim(keys.len()));
-        let block = &CacheRead {
-            heads,
-            tokens: start.max(earliest)..keys.end,
-            start,
-            at: at.clone(),
-            columns,
-        };
-        let scores = &mut scores[..rows * columns];
-        lanes::run_kernel(KeyChains {
-            block,
-            k: task.k,
-            queries: &queries.rows,
-            scores: &mut *scores,
-        });
-        let first = block.tokens.start / LANES;
-        (first..first + VALUE_GROUPS).for_each(|group| block.prefetch_values(task.v, group));
-        queries.weigh_scores(0..rows, (&mut *scores, columns), start, heads);
-        sums.clear();
-        sums.resize(rows * dim, 0.0);
-        let totals = queries.sums(0..rows, heads);
-        lanes::run_kernel(ValueChains { block, v: task.v, weights: scores, sums, totals });
-    }
-    queries.store_head(task, head, heads);
 }
 
 /// Part of a cache that is read for one head.
@@ -94,6 +77,29 @@ struct CacheRead {
 }
 
 impl CacheRead {
+    /// Adds the block to the queries of its head.
+    fn attend(
+        &self,
+        (k, v): (SequenceKeys<'_>, SequenceValues<'_>),
+        queries: &mut HeadQueries,
+        scores: &mut Vec<f32>,
+        sums: &mut Vec<f32>,
+    ) {
+        let Self { heads, start, columns, .. } = *self;
+        let rows = queries.positions.len();
+        scores.resize((rows * columns).max(scores.len()), 0.0);
+        let scores = &mut scores[..rows * columns];
+        let chains = KeyChains { block: self, k, queries: &queries.rows, scores: &mut *scores };
+        lanes::run_kernel(chains);
+        let first = self.tokens.start / LANES;
+        (first..first + VALUE_GROUPS).for_each(|group| self.prefetch_values(v, group));
+        queries.weigh_scores(0..rows, (&mut *scores, columns), start, heads);
+        sums.clear();
+        sums.resize(rows * heads.dim, 0.0);
+        let totals = queries.sums(0..rows, heads);
+        lanes::run_kernel(ValueChains { block: self, v, weights: scores, sums, totals });
+    }
+
     /// Prefetches a group of sixteen keys, if it exists.
     #[inline(always)]
     fn prefetch_keys(&self, k: SequenceKeys<'_>, group: usize) {
@@ -204,23 +210,28 @@ impl KeyChains<'_> {
         for (m, q) in q.iter_mut().enumerate() {
             *q = &self.queries[(row + m) * dim..][..dim];
         }
-        let mut keys = [<&[[f32; LANES]]>::default(); G];
+        let mut keys = [<&[S::f32s]>::default(); G];
         for (g, keys) in keys.iter_mut().enumerate() {
-            *keys = &self.k.group_at(start / LANES + group + g)[at.start..][..dim];
+            let group = &self.k.group_at(start / LANES + group + g)[at.start..][..dim];
+            *keys = &S::as_simd_f32s(group.as_flattened()).0[..dim * N];
         }
         let mut sums: [[Sixteen<S, N>; G]; M] = [[lanes.splat(0.0); G]; M];
         for d in 0..dim {
             for g in 0..G {
-                let key = lanes.load(&keys[g][d]);
-                for m in 0..M {
-                    sums[m][g] = lanes.mul_add(lanes.splat(q[m][d]), key, sums[m][g]);
+                for n in 0..N {
+                    let key = keys[g][d * N + n];
+                    for m in 0..M {
+                        let q = lanes.simd.splat_f32s(q[m][d]);
+                        sums[m][g][n] = lanes.simd.mul_add_f32s(q, key, sums[m][g][n]);
+                    }
                 }
             }
         }
         for (m, sums) in sums.iter().enumerate() {
-            let scores = &mut self.scores[(row + m) * columns + group * LANES..];
-            for (scores, sums) in scores.as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
-                lanes.store(*sums, scores);
+            let scores = &mut self.scores[(row + m) * columns + group * LANES..][..G * LANES];
+            let scores = S::as_mut_simd_f32s(scores).0;
+            for (i, sums) in sums.as_flattened().iter().enumerate() {
+                scores[i] = *sums;
             }
         }
     }
@@ -311,18 +322,20 @@ impl ValueChains<'_> {
         group: &ValueGroup<'_>,
     ) {
         let CacheRead { heads, ref at, columns, .. } = *self.block;
-        let (dim, size) = (heads.dim, V * S::F32_LANES);
+        let (dim, width, size) = (heads.dim, heads.kv_width(), V * S::F32_LANES);
         let mut weights = [<&[f32]>::default(); M];
         let mut sums = [[simd.splat_f32s(0.0); V]; M];
         for m in 0..M {
             // A row of weights has whole groups of lanes.
             weights[m] = &self.weights[(row + m) * columns + group.first..][..LANES];
-            let from = &self.sums[(row + m) * dim + column..][..size];
-            sums[m].copy_from_slice(S::as_simd_f32s(from).0);
+            let from = S::as_simd_f32s(&self.sums[(row + m) * dim + column..][..size]).0;
+            for (v, sum) in sums[m].iter_mut().enumerate() {
+                *sum = from[v];
+            }
         }
-        let values = group.values.chunks_exact(heads.kv_width()).zip(0..LANES);
-        for (values, j) in values {
-            let x = S::as_simd_f32s(&values[at.start + column..][..size]).0;
+        for j in 0..LANES.min(group.values.len() / width) {
+            let x = &group.values[j * width + at.start + column..][..size];
+            let x = S::as_simd_f32s(x).0;
             for m in 0..M {
                 let weight = simd.splat_f32s(weights[m][j]);
                 for v in 0..V {
@@ -332,7 +345,10 @@ impl ValueChains<'_> {
         }
         for (m, sums) in sums.iter().enumerate() {
             let to = &mut self.sums[(row + m) * dim + column..][..size];
-            S::as_mut_simd_f32s(to).0.copy_from_slice(sums);
+            let to = S::as_mut_simd_f32s(to).0;
+            for (v, sum) in sums.iter().enumerate() {
+                to[v] = *sum;
+            }
         }
     }
 }
