@@ -10,12 +10,13 @@
 //! A head may have a sink (Xiao et al., 2023, arXiv:2309.17453; gpt-oss): a score under the softmax without a key or a value.
 //!
 //! Scores are held for a few queries at a time; no `[T, T]` matrix exists. The order of every sum depends only on the
-//! absolute index of a key in its row: products over `dim` and the softmax sum use sixteen lanes, the weighted sum of
-//! values uses four. All entry points therefore give a query the same bits (K-1). Keys are read sixteen at a time, one
-//! dimension after the other. Cache blocks store them in that layout; packed rows are transposed first.
+//! absolute index of a key in its row. All entry points therefore give a query the same bits (K-1).
 //!
-//! Long rows are read in blocks of keys that fit a level-2 cache, each for all queries whose scores are held. Sums go on from
-//! one block to the next in the same order, so that blocks change no bit.
+//! - Up to 512 keys, products over `dim` and the softmax sum use sixteen lanes, the weighted sum of values uses four. Keys are
+//!   read sixteen at a time, one dimension after the other. Cache blocks store them in that layout; packed rows are transposed
+//!   first.
+//! - A query of more keys takes them in blocks of 256, with a running softmax ([`tiled`]). Products are those of
+//!   [`matmul`](crate::matmul).
 
 mod accumulate;
 mod backward;
@@ -24,6 +25,7 @@ mod forward;
 mod packing;
 mod rows;
 mod shapes;
+mod tiled;
 mod vector;
 mod weighted;
 
@@ -310,9 +312,16 @@ fn push_tasks<'a>(
     (heads, sinks): (Heads, &'a [f32]),
     out: &mut &'a mut [f32],
 ) {
-    for (i, q) in q.chunks(QUERIES * heads.q_width()).enumerate() {
-        let (first, out) = (past + i * QUERIES, split_front(out, q.len()));
-        tasks.push(ForwardTask { kv_heads: 0..heads.kv, q, k, v, path, first, sinks, out });
+    let (mut q, mut first) = (q, past);
+    while !q.is_empty() {
+        let queries = match heads.first_long().checked_sub(first) {
+            Some(few @ 1..) => few.min(QUERIES),
+            _ => (tiled::TASK_ROWS / heads.group_size()).max(1),
+        };
+        let (part, rest) = q.split_at(q.len().min(queries * heads.q_width()));
+        let out = split_front(out, part.len());
+        tasks.push(ForwardTask { kv_heads: 0..heads.kv, q: part, k, v, path, first, sinks, out });
+        (q, first) = (rest, first + queries);
     }
 }
 

@@ -12,6 +12,7 @@
 //! rows (decoding) need it: they are then one pass over the weight's memory. [`Matmul::nt`] packs the weight in each
 //! call, which pays off with many rows. Arrays are always `f32`; [`Precision::Bf16`] rounds them during packing.
 
+mod block;
 mod ceiling;
 mod element;
 mod engine;
@@ -34,6 +35,7 @@ mod neon;
 mod x86;
 
 use crate::pages::large_array;
+pub(crate) use block::{BlockPanels, BlockSide};
 pub use ceiling::multiply_add_registers;
 use element::{Bf16, Element, F32};
 use engine::{MatrixProduct, ProductOutput};

@@ -308,3 +308,38 @@ proptest! {
         });
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3))]
+
+    #[test]
+    fn attention_of_long_rows_has_the_same_bits_on_every_path(
+        heads in heads(),
+        tokens in 513_usize..640,
+        new_tokens in 1_usize..5,
+        seed in 0_u64..99,
+    ) {
+        let [qw, kvw] = [heads.q, heads.kv].map(|count| tokens * count * heads.dim);
+        let [q, k, v, dout] = [(0, qw), (1, kvw), (2, kvw), (3, qw)].map(|(i, n)| random(seed + i, n));
+        let sinks = random(seed + 4, heads.q);
+        let part = BLOCK_TOKENS * heads.kv * heads.dim;
+        let storage: Vec<CacheBlock> =
+            (0..tokens.div_ceil(BLOCK_TOKENS) as u64).map(|i| random(seed + i, 2 * part).into()).collect();
+        let ids: Vec<u32> = (0..storage.len() as u32).collect();
+        let offsets = [0, tokens];
+        same_bits(|| {
+            let packing = Packing::from_offsets(&offsets);
+            let [mut out, mut dq, mut dsinks] = [qw, qw, tokens * heads.q].map(|n| vec![0.0; n]);
+            let [mut dk, mut dv] = [(); 2].map(|()| vec![0.0; kvw]);
+            attention_sinks([&q, &k, &v], &sinks, packing, heads, &mut out);
+            let grads = [&mut dq[..], &mut dk, &mut dv, &mut dsinks];
+            attention_sinks_bwd([&q, &k, &v], [&out, &dout], &sinks, packing, heads, grads);
+            let blocks = CacheBlocks { storage: &storage, keys: 0, values: part };
+            let segment = Segment { new_tokens, len: tokens, blocks: &ids, state: 0 };
+            let queries = &q[..new_tokens * heads.q * heads.dim];
+            let mut found = vec![0.0; queries.len()];
+            attention_cached(queries, blocks, &[segment], heads, &mut found);
+            vec![out, dq, dk, dv, dsinks, found]
+        });
+    }
+}

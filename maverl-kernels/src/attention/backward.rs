@@ -9,10 +9,9 @@ use pulp::Simd;
 use rayon::prelude::*;
 
 use super::packing::PathNode;
-use super::vector;
+use super::{tiled, vector};
 use crate::lanes::{self, Kernel, Lanes};
-pub(super) use head::BackwardInputs;
-use head::{Grads, HeadRows, HeadView};
+pub(super) use head::{BackwardInputs, Grads, HeadRows, HeadView};
 use queries::{BlockBuffers, QueryBlock, QueryBlocks};
 
 /// A tree of nodes, and the slices of its gradients, by queries, keys, values and sinks.
@@ -99,7 +98,9 @@ fn add_numbers(to: &mut [f32], from: &[f32]) {
 
 impl HeadView<'_> {
     fn head_gradients(&self) -> Grads {
-        lanes::run_kernel(*self)
+        let mut grads = lanes::run_kernel(*self);
+        tiled::add_long_gradients(self, &mut grads);
+        grads
     }
 }
 
@@ -110,6 +111,7 @@ const BLOCKS: usize = 4;
 impl Kernel for HeadView<'_> {
     type Output = Grads;
 
+    /// Returns the gradients by the queries that attend to few keys.
     #[inline(always)]
     fn run_with_lanes<S: Simd, const N: usize>(self, lanes: Lanes<S, N>) -> Grads {
         let BackwardInputs { k, v, heads, sinks, .. } = self.inputs;
@@ -117,17 +119,20 @@ impl Kernel for HeadView<'_> {
         let (tokens, group) = (first + queries, heads.group_size());
         let wide = vector::padded_dim(dim);
         let rows = HeadRows::of_path(k, &self);
-        let (keys, values) = (rows.transpose(dim), HeadRows::of_path(v, &self).transpose(dim));
-        let at_once = if tokens > self.block { BLOCKS } else { 1 };
-        let mut buffers = vec![BlockBuffers::new(heads, tokens); at_once];
-        let mut ds = vec![0.0; queries::QUERIES * vector::padded_dim(tokens.min(self.block))];
+        // Tokens up to the last query that attends to few keys.
+        let few = if first < heads.first_long() { tokens.min(heads.first_long()) } else { 0 };
+        let (keys, values) =
+            (rows.transpose(dim, few), HeadRows::of_path(v, &self).transpose(dim, few));
+        let at_once = if few > self.block { BLOCKS } else { 1 };
+        let mut buffers = vec![BlockBuffers::new(heads, few); at_once];
+        let mut ds = vec![0.0; queries::QUERIES * vector::padded_dim(few.min(self.block))];
         let mut grads = Grads {
             dq: vec![0.0; queries * group * dim],
             dk: vec![0.0; tokens * wide],
             dv: vec![0.0; tokens * wide],
             dsinks: vec![0.0; if sinks.is_empty() { 0 } else { queries * group }],
         };
-        let starts = (first..tokens).step_by(queries::QUERIES);
+        let starts = (first..few).step_by(queries::QUERIES);
         let blocks = starts.flat_map(|start| (0..group).map(move |member| (start, member)));
         let blocks: Vec<QueryBlock<'_>> = blocks
             .map(|(start, member)| QueryBlock {
@@ -137,7 +142,7 @@ impl Kernel for HeadView<'_> {
                 values: &values,
                 from: heads.first_group(start),
                 start,
-                end: tokens.min(start + queries::QUERIES),
+                end: few.min(start + queries::QUERIES),
                 member,
             })
             .collect();

@@ -1,7 +1,6 @@
 //! Forward pass of attention for a few queries of one row.
 
 mod group;
-mod long;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -11,8 +10,8 @@ use pulp::Simd;
 use super::packing::token_rows;
 use super::rows::{SequenceKeys, SequenceValues};
 use super::shapes::Heads;
-use super::vector;
 use super::weighted::Weighted;
+use super::{tiled, vector};
 use crate::lanes::{self, Kernel, LANES, Lanes};
 use group::HeadGroup;
 
@@ -20,8 +19,6 @@ use group::HeadGroup;
 const ROWS: usize = 16;
 /// Maximum number of scores held at once, unless four rows have more: half of a small L1 cache.
 const SCORES: usize = 4096;
-/// Number of keys from which on more rows are held at once ([`long`]).
-const LONG: usize = 512;
 
 /// Consecutive queries of one row, with keys and values up to at least the last query.
 pub(super) struct ForwardTask<'a> {
@@ -59,8 +56,6 @@ struct RowScratch {
     out: Vec<f32>,
     /// Scores, then weights, `[rows, padded keys]`.
     scores: Vec<f32>,
-    /// State of each row of a long row of keys.
-    long: long::LongScratch,
     /// Number of keys that each row attends to, and the inverse of the sum of their weights.
     counts: Vec<usize>,
     scales: Vec<f32>,
@@ -71,7 +66,27 @@ thread_local! {
 }
 
 impl ForwardTask<'_> {
+    /// Returns the number of elements of a token's queries.
+    pub(super) fn q_width(&self, heads: Heads) -> usize {
+        self.kv_heads.len() * heads.group_size() * heads.dim
+    }
+
+    /// Returns the position after the last query.
+    pub(super) fn end(&self, heads: Heads) -> usize {
+        self.first + self.q.len() / self.q_width(heads)
+    }
+
+    /// Computes the queries. Either all of them attend to few keys, or none does.
     pub(super) fn run_task(self, heads: Heads) {
+        if self.first >= heads.first_long() {
+            let rows = self.q.len() / (self.kv_heads.len() * heads.dim);
+            let few = rows <= tiled::FEW_ROWS.max(heads.group_size());
+            return if few && matches!(self.k, SequenceKeys::Blocks { .. }) {
+                tiled::attend_in_place(self, heads)
+            } else {
+                tiled::attend_in_tiles(self, heads)
+            };
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             lanes::run_kernel(AttentionForward { task: self, heads, scratch })
         });
@@ -107,10 +122,7 @@ impl Kernel for AttentionForward<'_> {
         let first = first - skipped;
         let tokens = first + q.len() / qw;
         let alone = q.len() == qw;
-        let most_rows = match tokens {
-            LONG.. if !alone => long::ROWS,
-            _ => (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS),
-        };
+        let most_rows = (SCORES / vector::padded_dim(tokens)).clamp(4, ROWS);
         let most_queries = (most_rows / heads.group_size()).max(1);
         for (i, head) in kv_heads.enumerate() {
             if let SequenceKeys::Rows(k) = k {
@@ -142,7 +154,7 @@ impl HeadGroup<'_> {
         // Groups of keys before the window of the first query. From here on, keys are counted from the next one.
         let skipped = heads.first_group(first);
         let (v, first) = (v.skip_tokens(skipped, heads.kv_width()), first - skipped);
-        let RowScratch { queries, out: found, scores, long, counts, scales } = scratch;
+        let RowScratch { queries, out: found, scores, counts, scales } = scratch;
         queries.clear();
         counts.clear();
         for (i, q) in q.chunks_exact(qw).enumerate() {
@@ -155,11 +167,6 @@ impl HeadGroup<'_> {
         let scores = &mut scores[..rows * pitch];
         found.resize((rows * dim).max(found.len()), 0.0);
         let found = &mut found[..rows * dim];
-        if pitch >= LONG && !self.alone {
-            let rows = long::LongRows { group: self, queries, counts, skipped, scores, pitch, v };
-            rows.attend_blocks(lanes, (long, scales), found);
-            return self.store_rows(found, out);
-        }
         let x = vector::PitchedRows { data: queries, pitch: dim, dim };
         for i in 0..pitch / LANES {
             let of_all = i + skipped / LANES;

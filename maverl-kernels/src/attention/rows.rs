@@ -34,6 +34,39 @@ impl<'a> SequenceKeys<'a> {
         Self::Blocks { storage: blocks.storage, ids, at: blocks.keys }
     }
 
+    /// Overwrites the first rows of `out [.., columns]` by some columns of the keys of `tokens`, which are counted along a
+    /// path, if there is one. In blocks, the first token begins one.
+    pub(super) fn copy_columns(
+        self,
+        (path, width): (&[Range<usize>], usize),
+        columns: Range<usize>,
+        tokens: Range<usize>,
+        out: &mut [f32],
+    ) {
+        match self {
+            Self::Rows(rows) => copy_rows(rows, (path, width), columns, tokens, out),
+            Self::Blocks { storage, ids, at } => {
+                let dim = columns.len();
+                let (ids, outs) = (&ids[tokens.start / LANES..], out.chunks_mut(LANES * dim));
+                for ((&id, out), first) in ids.iter().zip(outs).zip(tokens.clone().step_by(LANES)) {
+                    let keys = &storage[id as usize].read()[at + columns.start * LANES..];
+                    let rows = out.chunks_exact_mut(dim).take(tokens.end - first).enumerate();
+                    for (token, out) in rows {
+                        let lines = keys.as_chunks::<LANES>().0;
+                        out.iter_mut().zip(lines).for_each(|(out, keys)| *out = keys[token]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the elements of the keys of a block, sixteen keys each; none of rows.
+    #[inline(always)]
+    pub(super) fn group_at(self, block: usize) -> &'a [[f32; LANES]] {
+        let Self::Blocks { storage, ids, at } = self else { return &[] };
+        storage[ids[block] as usize].read()[at..].as_chunks().0
+    }
+
     /// Prefetches a part of the keys of a block, if the block exists. Loading a block from memory takes longer than one
     /// query computes on it.
     #[inline(always)]
@@ -109,6 +142,22 @@ impl<'a> SequenceValues<'a> {
         }
     }
 
+    /// Overwrites the first rows of `out` like [`SequenceKeys::copy_columns`].
+    pub(super) fn copy_columns(
+        self,
+        (path, width): (&[Range<usize>], usize),
+        columns: Range<usize>,
+        tokens: Range<usize>,
+        out: &mut [f32],
+    ) {
+        if let Self::Whole(rows) = self {
+            return copy_rows(rows, (path, width), columns, tokens, out);
+        }
+        for (token, out) in tokens.zip(out.chunks_exact_mut(columns.len())) {
+            out.copy_from_slice(&self.row_at(token, width)[columns.clone()]);
+        }
+    }
+
     /// Returns a row of `width`.
     #[inline(always)]
     pub(super) fn row_at(self, row: usize, width: usize) -> &'a [f32] {
@@ -118,5 +167,27 @@ impl<'a> SequenceValues<'a> {
                 &storage[ids[row / LANES] as usize].read()[at + row % LANES * width..][..width]
             }
         }
+    }
+}
+
+/// Overwrites the first rows of `out` by some columns of the rows of `tokens`, which are counted along a path, if there is one.
+fn copy_rows(
+    rows: &[f32],
+    (path, width): (&[Range<usize>], usize),
+    columns: Range<usize>,
+    tokens: Range<usize>,
+    out: &mut [f32],
+) {
+    let whole = 0..rows.len() / width;
+    let path = if path.is_empty() { std::slice::from_ref(&whole) } else { path };
+    let mut out = out.chunks_exact_mut(columns.len());
+    let mut before = 0;
+    for part in path {
+        let here = tokens.start.max(before)..tokens.end.min(before + part.len());
+        for (token, out) in here.zip(&mut out) {
+            let at = (part.start + token - before) * width;
+            out.copy_from_slice(&rows[at..][columns.clone()]);
+        }
+        before += part.len();
     }
 }

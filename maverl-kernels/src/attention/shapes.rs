@@ -4,6 +4,11 @@ use std::num::NonZeroU32;
 
 use crate::lanes::LANES;
 
+/// Number of keys up to which a query's scores are held at once. Queries of more keys are computed in blocks of keys.
+pub(super) const FEW_KEYS: usize = 512;
+/// Elements of the largest head whose products are sums in one piece.
+const MOST_DIM: usize = 512;
+
 /// Shape of a grouped-query attention, and how its scores are computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Heads {
@@ -58,6 +63,13 @@ impl Heads {
     /// sums have the order of those over all keys.
     pub(super) fn first_group(self, i: usize) -> usize {
         self.first_key(i) / LANES * LANES
+    }
+
+    /// Returns the first position whose query attends to more than [`FEW_KEYS`] keys. Because this depends on nothing but the
+    /// position, a query has the same bits in every pass (K-1).
+    pub(super) fn first_long(self) -> usize {
+        let narrow = self.scores.window.is_some_and(|window| window.get() as usize <= FEW_KEYS);
+        if narrow || self.dim > MOST_DIM { usize::MAX } else { FEW_KEYS }
     }
 
     /// Returns the number of elements of a token's queries.

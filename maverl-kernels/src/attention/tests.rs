@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)] // golden values
 
+mod long;
 mod sinks;
 
 use std::num::NonZeroU32;
@@ -8,7 +9,7 @@ use super::*;
 use crate::testing::{close, numeric, random, same_bits, threads, weigh, wide};
 
 fn reference(q: &[f64], k: &[f64], v: &[f64], offsets: &[usize], heads: Heads) -> Vec<f64> {
-    let Heads { q: hq, kv: hkv, dim, scores: Scores { scale, window, softcap } } = heads;
+    let Heads { q: hq, kv: hkv, dim, scores: Scores { scale, window, softcap }, .. } = heads;
     let scale = scale.map_or(1.0 / (dim as f64).sqrt(), f64::from);
     let mut out = vec![0.0; q.len()];
     for row in offsets.windows(2) {

@@ -158,7 +158,7 @@ impl<E: Element> MatrixProduct<'_, E> {
     }
 
     /// Computes some rows and columns of the product.
-    fn compute_task(&self, rows: Range<usize>, columns: Range<usize>) {
+    pub(super) fn compute_task(&self, rows: Range<usize>, columns: Range<usize>) {
         let mut kernel = TileKernel::of(self.path);
         SCRATCH.with_borrow_mut(|TaskScratch { tile, panels }| {
             let most = self.columns_at_once();

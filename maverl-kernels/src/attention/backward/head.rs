@@ -22,37 +22,37 @@ pub(in crate::attention) struct BackwardInputs<'a> {
 }
 
 /// Gradients of one key head and of the query heads that use it.
-pub(super) struct Grads {
+pub(in crate::attention) struct Grads {
     /// Gradients of queries, `[queries, group * dim]`.
-    pub(super) dq: Vec<f32>,
+    pub(in crate::attention) dq: Vec<f32>,
     /// Gradients of keys, `[tokens, padded dim]`.
-    pub(super) dk: Vec<f32>,
+    pub(in crate::attention) dk: Vec<f32>,
     /// Gradients of values, `[tokens, padded dim]`.
-    pub(super) dv: Vec<f32>,
+    pub(in crate::attention) dv: Vec<f32>,
     /// Gradients of sinks by each query, `[queries, group]`; empty without sinks.
-    pub(super) dsinks: Vec<f32>,
+    pub(in crate::attention) dsinks: Vec<f32>,
 }
 
 /// A node and a key head.
 #[derive(Clone, Copy)]
-pub(super) struct HeadView<'a> {
-    pub(super) inputs: BackwardInputs<'a>,
-    pub(super) node: &'a PathNode,
-    pub(super) head: usize,
+pub(in crate::attention) struct HeadView<'a> {
+    pub(in crate::attention) inputs: BackwardInputs<'a>,
+    pub(in crate::attention) node: &'a PathNode,
+    pub(in crate::attention) head: usize,
     /// Number of keys of a block, a multiple of [`LANES`](lanes::LANES). No bit depends on it.
     pub(super) block: usize,
 }
 
 /// Keys, or values, of a head for the tokens of a path: the columns `at..at + dim` of consecutive rows of `width`.
-pub(super) struct HeadRows<'a> {
-    pub(super) data: Cow<'a, [f32]>,
-    pub(super) width: usize,
-    pub(super) at: usize,
+pub(in crate::attention) struct HeadRows<'a> {
+    pub(in crate::attention) data: Cow<'a, [f32]>,
+    pub(in crate::attention) width: usize,
+    pub(in crate::attention) at: usize,
 }
 
 impl<'a> HeadRows<'a> {
     /// Returns the rows of a path in `x [n, heads.kv * dim]`. They are copied if they do not follow each other.
-    pub(super) fn of_path(x: &'a [f32], view: &HeadView<'_>) -> Self {
+    pub(in crate::attention) fn of_path(x: &'a [f32], view: &HeadView<'_>) -> Self {
         let HeadView { inputs: BackwardInputs { heads, .. }, node, head, .. } = *view;
         let (width, at) = (heads.kv_width(), head * heads.dim);
         if let Some(data) = node.contiguous(x, width) {
@@ -64,9 +64,9 @@ impl<'a> HeadRows<'a> {
         Self { data: Cow::Owned(data), width: heads.dim, at: 0 }
     }
 
-    pub(super) fn transpose(&self, dim: usize) -> Vec<f32> {
+    /// Returns the rows of the first tokens, transposed by [`vector::transpose_head`].
+    pub(super) fn transpose(&self, dim: usize, tokens: usize) -> Vec<f32> {
         let mut out = Vec::new();
-        let tokens = self.data.len() / self.width;
         vector::transpose_head(&self.data, self.width, self.at, dim, tokens, &mut out);
         out
     }

@@ -6,7 +6,7 @@ const HEADS: Heads = Heads::new(4, 2, 16);
 
 /// Attention of one row to `sinks` in f64: a key of zeros in front, whose score is the sink's and whose value is zero.
 fn with_sinks(q: &[f64], k: &[f64], v: &[f64], sinks: &[f64]) -> Vec<f64> {
-    let Heads { q: count, kv, dim, scores } = HEADS;
+    let Heads { q: count, kv, dim, scores, .. } = HEADS;
     let group = count / kv;
     let n = q.len() / (count * dim);
     let mut out = vec![0.0; q.len()];
