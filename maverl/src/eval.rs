@@ -14,6 +14,7 @@
 
 mod compare;
 mod interval;
+mod parts;
 
 pub use compare::{ComparedSystem, Comparison, Side, paired_interval};
 pub use interval::Interval;
@@ -21,6 +22,7 @@ pub use interval::Interval;
 pub use interval::{over_runs, student};
 
 use interval::share;
+use parts::{part_means, parts_line};
 
 use std::collections::BTreeMap;
 
@@ -91,6 +93,9 @@ pub struct EvalReport {
     pub sources: BTreeMap<String, Solved>,
     /// Statistics by seat.
     pub agents: BTreeMap<Seat, SeatSummary>,
+    /// Mean of each part of the reward that `[rewards]` declares, over scored episodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rewards: BTreeMap<String, f64>,
     /// Outcome of each task with a scored episode, by source and id.
     #[serde(default)]
     pub tasks: Vec<TaskScore>,
@@ -161,6 +166,7 @@ impl EvalReport {
                 .iter()
                 .map(|(seat, totals)| (seat.clone(), totals.summary()))
                 .into_map(),
+            rewards: part_means(episodes),
             tasks,
         })
     }
@@ -194,6 +200,9 @@ impl EvalReport {
             }
         }
         metrics.set(format!("eval/{name}/unscored"), self.unscored as f64);
+        for (part, mean) in &self.rewards {
+            metrics.set(format!("eval/{name}/reward/{part}"), *mean);
+        }
         for (seat, agent) in &self.agents {
             metrics.set(format!("eval/{name}/{seat}/reply_error_rate"), agent.reply_error_rate);
             metrics.set(format!("eval/{name}/{seat}/reward_mean"), agent.reward_mean);
@@ -224,7 +233,8 @@ impl EvalReport {
         if self.sources.len() != 1 {
             table.row(self.overall.table_row("all", &ks));
         }
-        let notes = self.short_tasks().into_iter().chain(self.left_out());
+        let parts = parts_line(&self.rewards);
+        let notes = self.short_tasks().into_iter().chain(self.left_out()).chain(parts);
         let notes = notes.map(|what| format!("\n{}", paragraphs(&what, width)));
         notes.fold(table.draw(width), |table, note| table + &note)
     }
