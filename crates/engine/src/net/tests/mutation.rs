@@ -151,10 +151,10 @@ const NUMBERS: [u64; 14] = [
     u64::MAX,
 ];
 
-/// Returns the number of cases of binary files: 400, in the second tier a million; `MAVERL_FUZZ_CASES` sets another.
+/// Returns the number of cases of binary files: 400, in the second tier 200,000; `MAVERL_FUZZ_CASES` sets another.
 fn binary_cases() -> u64 {
     let set = std::env::var("MAVERL_FUZZ_CASES").ok().and_then(|n| n.parse().ok());
-    set.unwrap_or(case_count(400, 1_000_000) as u64)
+    set.unwrap_or(case_count(400, 200_000) as u64)
 }
 
 /// Returns a binary file with one to four changes: of bits, or of numbers of 1 to 8 bytes.
