@@ -15,8 +15,8 @@
 //! - Up to 512 keys, products over `dim` and the softmax sum use sixteen lanes, the weighted sum of values uses four. Keys are
 //!   read sixteen at a time, one dimension after the other. Cache blocks store them in that layout; packed rows are transposed
 //!   first.
-//! - A query of more keys takes them in blocks of 256, with a running softmax ([`tiled`]). Products are those of
-//!   [`matmul`](crate::matmul).
+//! - A query of more keys takes them in blocks of 256, with a running softmax, as in FlashAttention-2 (Dao, 2023,
+//!   arXiv:2307.08691). Products are those of [`matmul`](crate::matmul).
 
 mod accumulate;
 mod backward;

@@ -333,9 +333,8 @@ impl ValueChains<'_> {
                 *sum = from[v];
             }
         }
-        for j in 0..LANES.min(group.values.len() / width) {
-            let x = &group.values[j * width + at.start + column..][..size];
-            let x = S::as_simd_f32s(x).0;
+        for (j, values) in group.values.chunks_exact(width).take(LANES).enumerate() {
+            let x = S::as_simd_f32s(&values[at.start + column..][..size]).0;
             for m in 0..M {
                 let weight = simd.splat_f32s(weights[m][j]);
                 for v in 0..V {
