@@ -6,7 +6,7 @@ use crate::algo::Sample;
 use crate::plan::Plan;
 use crate::trajectory::{Episode, Turn};
 
-/// What an action of an episode showed, as tokens of the prompt of a sample.
+/// Observation of an action, as tokens of the prompt of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Observed {
     /// Index of the sample.

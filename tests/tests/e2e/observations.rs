@@ -65,7 +65,6 @@ fn critics_and_several_minibatches_stand_beside_observations() {
     for more in [
         &["algorithm.name=\"ppo\"", "algorithm.advantage.trunk=\"shared\""][..],
         &["algorithm.minibatches=2", "algorithm.epochs=2"],
-        &["algorithm.name=\"happo\""],
     ] {
         let run = lab.train(
             &more.join("-").replace(['"', '.', '='], ""),

@@ -106,15 +106,7 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             metrics.extend(policy_metrics(policy, [(name, value)]));
         }
     }
-    if let Some(taught) = stats.divergence {
-        let values = [("divergence", taught.mean), ("mass", taught.mass)];
-        metrics.extend(metrics_below(&format!("distill/{policy}"), values));
-    }
-    if let Some(observed) = stats.observations {
-        let values =
-            [("observation_nll", observed.nll), ("observation_tokens", observed.tokens as f64)];
-        metrics.extend(policy_metrics(policy, values));
-    }
+    metrics.extend(other_losses(policy, stats));
     if let Some(pairs) = stats.preference {
         let both = pairs.reward_chosen.zip(pairs.reward_rejected);
         for (name, value) in [
@@ -134,6 +126,21 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// Returns the metrics of the divergence from teachers, and of the likelihood of observations.
+fn other_losses(policy: &str, stats: &UpdateStats) -> Metrics {
+    let mut metrics = Metrics::default();
+    if let Some(taught) = stats.divergence {
+        let values = [("divergence", taught.mean), ("mass", taught.mass)];
+        metrics.extend(metrics_below(&format!("distill/{policy}"), values));
+    }
+    if let Some(observed) = stats.observations {
+        let values =
+            [("observation_nll", observed.nll), ("observation_tokens", observed.tokens as f64)];
+        metrics.extend(policy_metrics(policy, values));
+    }
     metrics
 }
 

@@ -1,5 +1,7 @@
 //! The most probable tokens in each place of a text.
 
+use std::cmp::Ordering;
+
 use maverl_kernels::logprob::logprobs;
 use rayon::prelude::*;
 
@@ -58,16 +60,18 @@ pub(super) fn numbers(
 /// Returns the ids of the `k` largest logits, the largest first.
 fn largest(logits: &[f32], k: usize) -> Vec<u32> {
     let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
-    let before = |a: &u32, b: &u32| {
-        let [own, other] = [a, b].map(|&id| logits[id as usize]);
-        other.total_cmp(&own).then(a.cmp(b))
-    };
+    let before = |a: &u32, b: &u32| order(logits, [*a, *b]);
     if k < ids.len() {
         ids.select_nth_unstable_by(k, before);
         ids.truncate(k);
     }
     ids.sort_unstable_by(before);
     ids
+}
+
+/// Returns the order of two ids: the one with the larger logit first, of equal ones the smaller.
+fn order(logits: &[f32], [a, b]: [u32; 2]) -> Ordering {
+    logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b))
 }
 
 #[cfg(test)]
