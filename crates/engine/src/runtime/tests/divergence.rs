@@ -182,7 +182,7 @@ async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
 }
 
 #[tokio::test]
-async fn sixteen_tokens_and_a_tail_have_nearly_the_gradient_of_the_whole_vocabulary() {
+async fn with_a_tail_the_gradient_of_sixteen_tokens_is_nearer_to_that_of_the_whole_vocabulary() {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let (all, whole) = taught_by_generalist(1_000_000, true).await;
     let mut found = Vec::new();
@@ -192,5 +192,5 @@ async fn sixteen_tokens_and_a_tail_have_nearly_the_gradient_of_the_whole_vocabul
         println!("16 tokens with mass {mass:.4} of {whole:.4}, tail {tail}: cosine {cosine:.4}");
         found.push(cosine);
     }
-    assert!(found[0] > 0.8 && found[0] > found[1] - 1e-3, "{found:?}");
+    assert!(found[0] > 0.5 && found[0] > found[1], "{found:?}");
 }

@@ -67,7 +67,7 @@ async fn a_checkpoint_that_cannot_be_written_beside_the_run_ends_it() {
     let error = train(RunLocation::New(dir.clone()), 7, work).await.unwrap_err().to_string();
     assert!(error.contains(&format!("cannot write `{}`", taken.display())), "{error}");
     fs::remove_dir_all(&taken).unwrap();
-    assert_eq!(Checkpoints::of(&dir).steps().unwrap(), [0, 2], "older ones are kept");
+    assert_eq!(Checkpoints::of(&dir).steps().unwrap().last(), Some(&2), "the one before is kept");
     // What the failed one left does not hinder a resume.
     train(RunLocation::Resume(dir.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
     let whole = home.path().join("whole");
