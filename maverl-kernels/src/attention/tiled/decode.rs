@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use pulp::{Scalar, Simd};
 
-use super::key_blocks;
 use super::queries::HeadQueries;
+use super::{KEYS, key_blocks};
 use crate::attention::forward::ForwardTask;
 use crate::attention::rows::{SequenceKeys, SequenceValues};
 use crate::attention::shapes::Heads;
@@ -26,9 +26,8 @@ const VALUE_GROUPS: usize = 2;
 /// Buffers of a task. Each thread keeps its own.
 #[derive(Default)]
 struct DecodeScratch {
-    /// Queries of each key head.
-    queries: Vec<HeadQueries>,
-    /// Scores, then weights, `[rows, columns]`.
+    queries: HeadQueries,
+    /// Scores, then weights, `[rows, KEYS]`.
     scores: Vec<f32>,
     /// Sums of the values of a block, `[rows, dim]`.
     sums: Vec<f32>,
@@ -39,28 +38,46 @@ thread_local! {
 }
 
 /// Computes a task of a few queries, all with many keys, which are in a cache.
-///
-/// A block of keys is read for one head after the other, because processors fetch what lies beside the keys and values of a
-/// head.
 pub(in crate::attention) fn attend_in_place(mut task: ForwardTask<'_>, heads: Heads) {
-    SCRATCH.with_borrow_mut(|DecodeScratch { queries, scores, sums }| {
-        queries.resize_with(task.kv_heads.len(), HeadQueries::default);
-        for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
-            queries.load_head(&task, head, heads);
-        }
-        for keys in key_blocks(heads.first_key(task.first), task.end(heads)) {
-            let tokens = keys.start.max(heads.first_group(task.first))..keys.end;
-            let (start, columns) = (keys.start, vector::padded_dim(keys.len()));
-            for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
-                let (tokens, at) = (tokens.clone(), head * heads.dim..(head + 1) * heads.dim);
-                let block = CacheRead { heads, tokens, start, at, columns };
-                block.attend((task.k, task.v), queries, scores, sums);
-            }
-        }
-        for (queries, head) in queries.iter_mut().zip(task.kv_heads.clone()) {
-            queries.store_head(&mut task, head, heads);
+    SCRATCH.with_borrow_mut(|scratch| {
+        for head in task.kv_heads.clone() {
+            attend_head(&mut task, head, heads, scratch);
         }
     });
+}
+
+/// Computes the queries of one key head.
+fn attend_head(task: &mut ForwardTask<'_>, head: usize, heads: Heads, scratch: &mut DecodeScratch) {
+    let DecodeScratch { queries, scores, sums } = scratch;
+    queries.load_head(task, head, heads);
+    let (rows, dim) = (queries.positions.len(), heads.dim);
+    let (earliest, at) = (heads.first_group(task.first), head * dim..(head + 1) * dim);
+    scores.resize((rows * KEYS).max(scores.len()), 0.0);
+    for keys in key_blocks(heads.first_key(task.first), task.end(heads)) {
+        let (start, columns) = (keys.start, vector::padded_dim(keys.len()));
+        let block = &CacheRead {
+            heads,
+            tokens: start.max(earliest)..keys.end,
+            start,
+            at: at.clone(),
+            columns,
+        };
+        let scores = &mut scores[..rows * columns];
+        lanes::run_kernel(KeyChains {
+            block,
+            k: task.k,
+            queries: &queries.rows,
+            scores: &mut *scores,
+        });
+        let first = block.tokens.start / LANES;
+        (first..first + VALUE_GROUPS).for_each(|group| block.prefetch_values(task.v, group));
+        queries.weigh_scores(0..rows, (&mut *scores, columns), start, heads);
+        sums.clear();
+        sums.resize(rows * dim, 0.0);
+        let totals = queries.sums(0..rows, heads);
+        lanes::run_kernel(ValueChains { block, v: task.v, weights: scores, sums, totals });
+    }
+    queries.store_head(task, head, heads);
 }
 
 /// Part of a cache that is read for one head.
@@ -77,29 +94,6 @@ struct CacheRead {
 }
 
 impl CacheRead {
-    /// Adds the block to the queries of its head.
-    fn attend(
-        &self,
-        (k, v): (SequenceKeys<'_>, SequenceValues<'_>),
-        queries: &mut HeadQueries,
-        scores: &mut Vec<f32>,
-        sums: &mut Vec<f32>,
-    ) {
-        let Self { heads, start, columns, .. } = *self;
-        let rows = queries.positions.len();
-        scores.resize((rows * columns).max(scores.len()), 0.0);
-        let scores = &mut scores[..rows * columns];
-        let chains = KeyChains { block: self, k, queries: &queries.rows, scores: &mut *scores };
-        lanes::run_kernel(chains);
-        let first = self.tokens.start / LANES;
-        (first..first + VALUE_GROUPS).for_each(|group| self.prefetch_values(v, group));
-        queries.weigh_scores(0..rows, (&mut *scores, columns), start, heads);
-        sums.clear();
-        sums.resize(rows * heads.dim, 0.0);
-        let totals = queries.sums(0..rows, heads);
-        lanes::run_kernel(ValueChains { block: self, v, weights: scores, sums, totals });
-    }
-
     /// Prefetches a group of sixteen keys, if it exists.
     #[inline(always)]
     fn prefetch_keys(&self, k: SequenceKeys<'_>, group: usize) {
