@@ -413,7 +413,7 @@ fn a_pair_is_the_same_to_kto_as_its_two_replies_with_labels() {
     assert!(reward(&rows[7]) > reward(&rows[0]), "{rows:#?}");
     assert!(rows[7].get("policy/tiny/reward_rejected").is_none());
     let refused = lab.fails("pairs_only", &["algorithm.name=\"dpo\"", "task.data=\"good.jsonl\""]);
-    refused.says(&["no `chosen` and `rejected`"]);
+    refused.says(&["`completion`, `label`, which is not read", "`chosen`"]);
 }
 
 #[test]

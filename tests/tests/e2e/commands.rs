@@ -172,7 +172,8 @@ fn a_comparison_that_cannot_be_made_says_what_would_do() {
     ];
     lab.train("two", &two);
     compare(&["--run", "two"]).failed().says(&["several models, `large`, `tiny`", "--model"]);
-    compare(&["--run", "two", "--model", "large"]).succeeded();
+    let alone = ["--single", "duo/alone"];
+    compare(&[&["--run", "two", "--model", "large"][..], &alone].concat()).succeeded();
 }
 
 #[test]
