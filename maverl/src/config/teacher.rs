@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::MANY;
 use super::reward_unit::OnRewardError;
-use crate::algo::loss::{DistillOptions, TeacherDivergence};
+use crate::loss::{DistillOptions, TeacherDivergence};
 use crate::settings::Settings;
 
 /// `[teachers.NAME]`: a model, or a policy with a hint, whose log-probabilities are a part of advantages or of the loss.

@@ -87,7 +87,7 @@ const UPDATE: &[Stop] = &[
     ("crates/engine/src/net/ops/cpu.rs", "loss", "other operations of the CPU: here, chunks of rows and their logits"),
     ("maverl-kernels/src/logprob.rs", "loss_gradients", "logits, log-probs and entropies of a chunk of rows, and their backward pass"),
     ("crates/engine/src/loss/policy.rs", "policy_gradient", "loss of a row: ratio, surrogate, KL, drift, entropy"),
-    ("crates/engine/src/loss/surrogate.rs", "clipped_surrogate", "choice of the built-in surrogate, and its arithmetic"),
+    ("crates/engine/src/loss/surrogate.rs", "loss", "choice of the built-in surrogate, and its arithmetic"),
     ("crates/engine/src/net/decoder.rs", "layer_backward", "backward pass of a layer"),
     ("crates/engine/src/net/gradients.rs", "norm", "norm of the gradient"),
     ("crates/engine/src/runtime/optimizer.rs", "apply", "applies the factor of gradient clipping (`runtime/optim.rs`: `OptimOptions::step`); a step of AdamW"),

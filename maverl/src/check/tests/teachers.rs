@@ -1,7 +1,7 @@
 //! Teachers: their models, the seats that have them, and what is refused.
 
 use super::*;
-use crate::algo::loss::{DistillOptions, TeacherDivergence};
+use crate::loss::{DistillOptions, TeacherDivergence};
 use crate::plan::{SeatTeachers, TeacherSource};
 
 const MODELS: &str =
