@@ -295,8 +295,6 @@ mod tests {
         assert!(reason.starts_with("begins with https://; this program lacks the feature `https`"));
         assert!(reason.contains("`--features https`"), "{reason}");
         assert_eq!(no_https("http://host/v1", false), None);
-        let own = cfg!(feature = "https");
-        assert_eq!(lacks_https("https://host/v1"), no_https("https://host/v1", own));
     }
 
     #[tokio::test]
