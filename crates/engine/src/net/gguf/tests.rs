@@ -105,6 +105,19 @@ fn greedy(model: &Model, prompt: &[u32], count: usize) -> Vec<u32> {
     ids.split_off(prompt.len())
 }
 
+/// Returns by how much the logits of tokens that continue a prompt are below that of the likeliest token, at most.
+fn largest_gap(model: &Model, prompt: &[u32], tokens: &[u32]) -> f32 {
+    let (mut ids, vocabulary, mut gap) = (prompt.to_vec(), model.config.vocab_size, 0.0_f32);
+    for &token in tokens {
+        let logits = model.logits(&ids).unwrap();
+        let last = &logits[logits.len() - vocabulary..];
+        let best = last.iter().copied().fold(f32::MIN, f32::max);
+        gap = gap.max(best - last[token as usize]);
+        ids.push(token);
+    }
+    gap
+}
+
 /// Checks that a model comes back from a file, with the numbers that its kind has for them.
 fn check(name: &str, files: &ModelFiles, dir: &Path) {
     let model = Model::load(files).unwrap();
@@ -375,34 +388,41 @@ fn llama_cpp(cases: &[(&Path, Vec<u32>, usize)]) -> Option<Vec<(Vec<u32>, f64)>>
     Some(serde_json::from_str(&found).unwrap())
 }
 
+/// Makes LongRoPE's factors of long texts those of short ones too: llama.cpp takes them for every text, if the context that it is
+/// told (here 256) is longer than the original one.
+fn take_long_factors(config: &mut Value) {
+    let rope = &mut config["rope_parameters"];
+    if rope["long_factor"].is_array() {
+        rope["short_factor"] = rope["long_factor"].clone();
+    }
+}
+
 #[test]
 fn llama_cpp_continues_written_files_with_the_same_tokens() {
     let (mut written, mut homes) = (Vec::new(), Vec::new());
     for (name, change) in FAMILIES {
         let dir = tempfile::tempdir().unwrap();
-        let files = copied(name, dir.path(), change);
+        let files = copied(name, dir.path(), |config| {
+            change(config);
+            take_long_factors(config);
+        });
         let model = Model::load(&files).unwrap();
         for kind in [NumberKind::F32, NumberKind::F16, NumberKind::Bf16] {
             let (read, _) = round_trip(&model, &files, dir.path(), kind);
-            let prompt: Vec<u32> = (0..8).map(|i| 3 + i * 37 % 200).collect();
-            let own = greedy(&read, &prompt, 12);
-            written.push((
-                name,
-                kind,
-                dir.path().join(format!("{}.gguf", kind.name())),
-                prompt,
-                own,
-            ));
+            written.push((name, kind, dir.path().join(format!("{}.gguf", kind.name())), read));
         }
         homes.push(dir);
     }
+    let prompt: Vec<u32> = (0..8).map(|i| 3 + i * 37 % 200).collect();
     let cases: Vec<_> =
-        written.iter().map(|(.., path, prompt, _)| (path.as_path(), prompt.clone(), 12)).collect();
+        written.iter().map(|(.., path, _)| (path.as_path(), prompt.clone(), 12)).collect();
     let found = llama_cpp(&cases);
-    for ((name, kind, _, _, own), (theirs, _)) in written.iter().zip(found.into_iter().flatten()) {
-        let same = own.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
-        println!("{name}, {}: {same} of {} tokens are llama.cpp's", kind.name(), own.len());
-        assert_eq!(*own, theirs, "{name}, {kind:?}");
+    for ((name, kind, _, read), (theirs, _)) in written.iter().zip(found.into_iter().flatten()) {
+        let gap = largest_gap(read, &prompt, &theirs);
+        println!("{name}, {}: llama.cpp's tokens are at most {gap} below ours", kind.name());
+        // llama.cpp rounds the inputs of a product to the kind of its weight, which decides near ties.
+        let most = if *kind == NumberKind::F32 { 0.0 } else { 0.05 };
+        assert!(theirs.len() == 12 && gap <= most, "{name}, {kind:?}: {theirs:?}, {gap}");
     }
 }
 
