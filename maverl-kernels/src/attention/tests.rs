@@ -61,11 +61,7 @@ fn forward(c: &Case, offsets: &[usize], heads: Heads) -> Vec<f32> {
 
 fn backward(c: &Case, dout: &[f32], offsets: &[usize], heads: Heads) -> [Vec<f32>; 3] {
     let out = forward(c, offsets, heads);
-    let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
-    let [dq, dk, dv] = &mut grads;
-    let packing = Packing::from_offsets(offsets);
-    attention_bwd(&c.q, &c.k, &c.v, &out, dout, packing, heads, dq, dk, dv);
-    grads
+    packed_gradients(c, [&out, dout], Packing::from_offsets(offsets), heads)
 }
 
 const fn scored(window: u32, softcap: Option<f32>, scale: Option<f32>) -> Scores {
@@ -346,6 +342,19 @@ fn pick(x: &[f32], width: usize, rows: &[Vec<usize>]) -> Vec<f32> {
     rows.iter().flatten().flat_map(|&at| &x[at * width..(at + 1) * width]).copied().collect()
 }
 
+/// Returns the gradients of queries, keys and values from the result and its gradient.
+fn packed_gradients(
+    c: &Case,
+    [out, dout]: [&[f32]; 2],
+    packing: Packing<'_>,
+    heads: Heads,
+) -> [Vec<f32>; 3] {
+    let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
+    let [dq, dk, dv] = &mut grads;
+    attention_bwd(&c.q, &c.k, &c.v, out, dout, packing, heads, dq, dk, dv);
+    grads
+}
+
 #[test]
 fn nodes_of_a_tree_have_the_bits_of_their_paths_alone() {
     for heads in SHAPES {
@@ -370,14 +379,7 @@ fn gradients_of_a_tree_are_the_sums_of_those_of_paths_and_have_the_same_bits_on_
         let mut out = vec![f32::NAN; c.q.len()];
         attention(&c.q, &c.k, &c.v, packing, heads, &mut out);
         let dout = random(4, c.q.len());
-        let run = |count| {
-            threads(count, || {
-                let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
-                let [dq, dk, dv] = &mut grads;
-                attention_bwd(&c.q, &c.k, &c.v, &out, &dout, packing, heads, dq, dk, dv);
-                grads
-            })
-        };
+        let run = |count| threads(count, || packed_gradients(&c, [&out, &dout], packing, heads));
         let grads = run(1);
         for count in [2, 7] {
             grads.iter().zip(&run(count)).for_each(|(a, b)| same_bits(a, b));

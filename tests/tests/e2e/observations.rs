@@ -1,4 +1,4 @@
-//! What the environment wrote in conversations, as a part of the loss.
+//! Texts of the environment in conversations, as a part of the loss.
 
 use maverl_tests::lab::Run;
 use serde_json::Value;

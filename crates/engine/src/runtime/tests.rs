@@ -19,6 +19,7 @@ mod recurrent;
 mod selection;
 mod slopes;
 mod snapshots;
+mod splits;
 mod training_host;
 mod trees;
 

@@ -180,14 +180,7 @@ fn nodes_of_a_long_tree_have_the_bits_of_their_paths_and_gradients_of_any_number
             same_bits(&pick(&out, qw, &rows), &forward(&alone, &[0, n], heads));
         }
         let dout = random(4, c.q.len());
-        let run = |count| {
-            threads(count, || {
-                let mut grads = [&c.q, &c.k, &c.v].map(|x| vec![f32::NAN; x.len()]);
-                let [dq, dk, dv] = &mut grads;
-                attention_bwd(&c.q, &c.k, &c.v, &out, &dout, packing, heads, dq, dk, dv);
-                grads
-            })
-        };
+        let run = |count| threads(count, || packed_gradients(&c, [&out, &dout], packing, heads));
         let one = run(1);
         one.iter().zip(&run(3)).for_each(|(a, b)| same_bits(a, b));
     }

@@ -1,12 +1,10 @@
 //! Updates with the divergence from a teacher.
 
 use super::slopes::{assert_slopes, first_moments};
+use super::splits::updated_alike;
 use super::*;
 use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
-use crate::runtime::UpdateStats;
 use crate::text::{ChatInput, ChatMessage};
-use maverl_dist::Ranks;
-use ranks::testing::on_ranks;
 
 const DIVERGENCES: [TeacherDivergence; 3] =
     [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd];
@@ -110,44 +108,13 @@ async fn a_teacher_with_coefficient_zero_changes_no_bit_of_a_batch() {
     assert!(with.divergence.is_some_and(|found| found.mean > 0.0 && found.mass > 0.0));
 }
 
-/// Updates some times, on all ranks of a run or without any. Returns the statistics of each update.
-async fn updated(micro_batch_tokens: usize, ranks: Option<&Ranks>) -> Vec<UpdateStats> {
-    let mut setup = setup(&["p"]);
-    setup.options.micro_batch_tokens = micro_batch_tokens.try_into().unwrap();
-    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
-    let policy = runtime.policies()[0].clone();
-    let mut stats = Vec::new();
-    for _ in 0..4 {
-        stats.push(policy.update(taught(DistillOptions::default())).await.unwrap());
-    }
-    if let Some(ranks) = ranks {
-        ranks.channel(0).barrier().unwrap();
-        ranks.leave();
-    }
-    stats
-}
-
 #[test]
 fn a_divergence_falls_and_no_split_into_micro_batches_or_ranks_changes_it() {
-    let run = |tokens, ranks: Option<&Ranks>| {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(updated(tokens, ranks))
-    };
-    let whole = run(4096, None);
-    let first = whole[0].divergence.unwrap();
+    let whole =
+        updated_alike(|| taught(DistillOptions::default()), |stats| stats.divergence.unwrap().mean);
+    let [first, last] = [&whole[0], &whole[3]].map(|stats| stats.divergence.unwrap());
     assert!((whole[0].loss - 0.5 * first.mean).abs() < 1e-6, "{whole:?}");
-    assert!(whole[3].divergence.unwrap().mean < first.mean, "{whole:?}");
-    assert!(whole[3].divergence.unwrap().mass > first.mass, "{whole:?}");
-    let parted = run(16, None);
-    let both = on_ranks(2, |ranks| run(4096, Some(&ranks)));
-    for other in [&parted, &both[0], &both[1]] {
-        for (own, whole) in other.iter().zip(&whole) {
-            assert!((own.loss - whole.loss).abs() < 1e-5, "{} {}", own.loss, whole.loss);
-            assert!((own.grad_norm - whole.grad_norm).abs() < 1e-4 * whole.grad_norm);
-            let [a, b] = [own, whole].map(|stats| stats.divergence.unwrap().mean);
-            assert!((a - b).abs() < 1e-4, "{a} {b}");
-        }
-    }
+    assert!(last.mean < first.mean && last.mass > first.mass, "{whole:?}");
 }
 
 /// Returns the gradient of one update of the model `tiny` with the `k` most probable tokens of the model `generalist` as its teacher,

@@ -17,7 +17,7 @@ const KTO: PreferenceOptions = PreferenceOptions {
 };
 
 /// Returns rows of replies, a good one and a bad one to each of several prompts.
-fn replies() -> Vec<Row> {
+pub(super) fn replies() -> Vec<Row> {
     let row = |i: u32| Row {
         prompt: (0..4 + i / 2).map(|t| (i / 2 * 13 + t * 29) % 500).collect(),
         completion: (0..3 + i % 4).map(|t| (i * 37 + t * 11) % 500).collect(),

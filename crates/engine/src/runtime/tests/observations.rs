@@ -1,10 +1,9 @@
 //! Updates with rows of observations.
 
 use super::slopes::assert_slopes;
+use super::splits::updated_alike;
 use super::*;
 use crate::runtime::UpdateStats;
-use maverl_dist::Ranks;
-use ranks::testing::on_ranks;
 
 const COEF: f32 = 0.3;
 
@@ -80,39 +79,9 @@ async fn observations_add_to_the_loss_and_to_no_count_and_cost_no_further_tokens
     }
 }
 
-/// Updates some times, on all ranks of a run or without any. Returns the statistics of each update.
-async fn updated(micro_batch_tokens: usize, ranks: Option<&Ranks>) -> Vec<UpdateStats> {
-    let mut setup = setup(&["p"]);
-    setup.options.micro_batch_tokens = micro_batch_tokens.try_into().unwrap();
-    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
-    let policy = runtime.policies()[0].clone();
-    let mut stats = Vec::new();
-    for _ in 0..4 {
-        stats.push(policy.update(observing(|_| {})).await.unwrap());
-    }
-    if let Some(ranks) = ranks {
-        ranks.channel(0).barrier().unwrap();
-        ranks.leave();
-    }
-    stats
-}
-
 #[test]
 fn observations_are_learned_and_no_split_into_micro_batches_or_ranks_changes_what_is() {
-    let run = |tokens, ranks: Option<&Ranks>| {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(updated(tokens, ranks))
-    };
-    let whole = run(4096, None);
     let nll = |stats: &UpdateStats| stats.observations.unwrap().nll;
+    let whole = updated_alike(|| observing(|_| {}), nll);
     assert!(nll(&whole[3]) < nll(&whole[0]), "{whole:?}");
-    let parted = run(16, None);
-    let both = on_ranks(2, |ranks| run(4096, Some(&ranks)));
-    for other in [&parted, &both[0], &both[1]] {
-        for (own, whole) in other.iter().zip(&whole) {
-            assert!((own.loss - whole.loss).abs() < 1e-5, "{} {}", own.loss, whole.loss);
-            assert!((own.grad_norm - whole.grad_norm).abs() < 1e-4 * whole.grad_norm);
-            assert!((nll(own) - nll(whole)).abs() < 1e-4);
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use super::labeled::replies;
 use super::*;
 use crate::loss::{KtoReply, kto, preference};
 
@@ -106,16 +107,6 @@ pub(super) async fn assert_slopes(
         let bound = 5e-3 * norm + 1e-4;
         assert!((norm - difference).abs() < bound, "{name} {part:?}: {norm} {difference}");
     }
-}
-
-/// Returns rows that do not depend on a model: a good and a bad reply to each of some prompts.
-fn replies() -> Vec<Row> {
-    let row = |i: u32| Row {
-        prompt: (0..4 + i / 2).map(|t| (i / 2 * 13 + t * 29) % 500).collect(),
-        completion: (0..3 + i % 4).map(|t| (i * 37 + t * 11) % 500).collect(),
-        ..Row::default()
-    };
-    (0..8).map(row).collect()
 }
 
 fn with_preference(loss: PairLoss, beta: f64) -> (PreferenceOptions, Batch) {
