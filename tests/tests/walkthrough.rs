@@ -1,11 +1,10 @@
-//! The team crate of `docs/src/walkthrough.md`: created by `maverl new`, built, and run as the page describes.
+//! The team crate of `docs/src/walkthrough.md`: created by `maverl new`, and run as the page describes.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -208,39 +207,36 @@ fn a_new_team_outside_of_a_workspace_is_a_package_with_its_dependencies() {
     }
 }
 
-/// Binary of a team crate, run in its directory.
+/// Returns the names of the dependencies in a manifest.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
+    let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+    manifest["dependencies"].as_table().unwrap().keys().cloned().collect()
+}
+
+/// The files of `tests/my_team` are links to what `maverl new` writes.
+#[test]
+fn the_crate_that_is_compiled_with_the_workspace_is_a_new_team() {
+    let home = tempfile::tempdir().unwrap();
+    let new = new_team(home.path(), "my_team", Some(workspace())).unwrap();
+    let compiled = workspace().join("tests/my_team");
+    let text = |path: PathBuf| fs::read_to_string(path).unwrap();
+    for file in ["src/lib.rs", "prompts/critic.md", "prompts/writer.md"] {
+        assert_eq!(text(compiled.join(file)), text(new.join(file)), "{file}");
+    }
+    let program = text(workspace().join("tests/src/bin/my_team.rs"));
+    assert!(program.ends_with(&text(new.join("src/main.rs"))), "{program}");
+    let manifests = [&compiled, &new].map(|dir| dependencies(&dir.join("Cargo.toml")));
+    assert_eq!(manifests[0], manifests[1]);
+}
+
+/// A new team, and its program, which is run in its directory.
 struct Team {
     dir: PathBuf,
-    binary: PathBuf,
 }
 
 impl Team {
-    /// Writes the crate into a copy of the workspace, as one more member of it, and builds it there: all that it depends on is
-    /// compiled already. A crate outside of a workspace would compile maverl once more.
-    fn build(home: &Path) -> Self {
-        link_workspace(home);
-        let dir = new_team(home, "my_team", Some(workspace())).unwrap();
-        fs::remove_file(dir.join("Cargo.lock")).unwrap();
-        fs::write(dir.join("Cargo.toml"), member_manifest(&dir, home)).unwrap();
-        let target = target();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--offline"]).current_dir(&dir).env("CARGO_TARGET_DIR", &target);
-        // Build scripts run again if what cargo tells the tests about their own package is told to them.
-        for (name, _) in std::env::vars() {
-            if name.starts_with("CARGO_MANIFEST_") || name.starts_with("CARGO_PKG_") {
-                cargo.env_remove(name);
-            }
-        }
-        let built = cargo.output().unwrap();
-        let said = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "{said}");
-        eprintln!("{said}");
-        let name = format!("my_team{}", std::env::consts::EXE_SUFFIX);
-        Self { dir, binary: target.join("debug").join(name) }
-    }
-
     fn output(&self, args: &[&str]) -> Output {
-        let mut command = Command::new(&self.binary);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_my_team"));
         command.args(args).current_dir(&self.dir).env("COLUMNS", "200").output().unwrap()
     }
 
@@ -261,52 +257,10 @@ impl Team {
     }
 }
 
-/// Returns the manifest of a team crate as a member of the copy of the workspace in `home`.
-fn member_manifest(dir: &Path, home: &Path) -> String {
-    let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
-    let mut manifest: toml::Table = manifest.parse().unwrap();
-    // The profiles are those of the workspace.
-    manifest.remove("profile").unwrap();
-    manifest.remove("workspace").unwrap();
-    let dependencies = manifest["dependencies"].as_table_mut().unwrap();
-    for (name, folder) in [("maverl", "maverl"), ("maverl-cli", "crates/cli")] {
-        let path = dependencies[name]["path"].as_str().unwrap();
-        let found = dir.join(path).canonicalize().unwrap();
-        assert_eq!(found, workspace().join(folder).canonicalize().unwrap());
-        dependencies[name]["path"] = home.join(folder).to_str().unwrap().into();
-    }
-    // With the tests as a dependency, features are those of the workspace, too.
-    let tests = toml::Table::from_iter([("path".to_owned(), "../tests".into())]);
-    dependencies.insert("maverl-tests".to_owned(), tests.into());
-    manifest.to_string()
-}
-
-/// Creates a workspace of links to this one, with the member `my_team`.
-fn link_workspace(root: &Path) {
-    let own = ["target", "Cargo.toml", "Cargo.lock", ".git"];
-    for entry in fs::read_dir(workspace()).unwrap() {
-        let entry = entry.unwrap();
-        if own.iter().all(|own| entry.file_name() != *own) {
-            symlink(entry.path(), root.join(entry.file_name())).unwrap();
-        }
-    }
-    let members = "members = [";
-    let manifest = fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
-    let manifest = manifest.replacen(members, &format!("{members}\"my_team\", "), 1);
-    fs::write(root.join("Cargo.toml"), manifest).unwrap();
-    fs::copy(workspace().join("Cargo.lock"), root.join("Cargo.lock")).unwrap();
-}
-
-/// Returns the workspace's target directory, from which the test runs.
-fn target() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    deps.ancestors().nth(3).unwrap().to_owned()
-}
-
 #[test]
 fn a_new_team_lists_checks_trains_evaluates_and_replays() {
     let home = tempfile::tempdir().unwrap();
-    let team = Team::build(home.path());
+    let team = Team { dir: new_team(home.path(), "my_team", Some(workspace())).unwrap() };
 
     let list = team.run(&["list"]);
     for name in ["my_team/writer", "my_team/critic", "my_team/drafts", "my_team/letters"] {
