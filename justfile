@@ -135,6 +135,10 @@ gradient-norms:
 protocol:
     cargo run --manifest-path tests/protocol/Cargo.toml
 
+# Compares the readers of tool calls with those of two other crates, on rendered replies and their beginnings (compiles about 300 crates).
+readers:
+    cargo run --release --manifest-path tests/readers/Cargo.toml
+
 # Makes the shipped model again (about half an hour on two cores).
 tiny:
     cargo run --release -p maverl-lab --bin make_tiny

@@ -214,7 +214,7 @@ pub(super) fn is_beyond(format: CallFormat, calls: &[Call]) -> bool {
     }
 }
 
-fn collect_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
+pub(super) fn collect_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
     match value {
         Value::String(text) => texts.push(text),
         Value::Array(items) => items.iter().for_each(|item| collect_texts(item, texts)),
