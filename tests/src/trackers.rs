@@ -169,7 +169,8 @@ impl Received {
             ("GET", "runs/get") => {
                 let id = query.trim_start_matches("run_id=");
                 let uri = format!("mlflow-artifacts:/1/{id}/artifacts");
-                (200, json!({ "run": { "info": { "run_id": id, "artifact_uri": uri } } }))
+                let info = json!({ "run_id": id, "experiment_id": "1", "artifact_uri": uri });
+                (200, json!({ "run": { "info": info } }))
             }
             ("POST", "runs/update") => {
                 let status = json["status"].as_str().unwrap_or_default();

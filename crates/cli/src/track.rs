@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::Args;
 use maverl::config::{TrackConfig, TrackTarget, Tracker};
-use maverl::run_dir::TRACK;
+use maverl::run_dir::{TRACK, tracker_lags};
 
 use self::child::PythonClient;
 use self::cursor::Cursor;
@@ -137,9 +137,19 @@ pub(crate) fn track(args: &TrackArgs) -> Result<ExitCode, Failure> {
         yield_processor();
     }
     match follow(&run, &dir, trainer) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => {
+            tell_sent(&run, &dir);
+            Ok(ExitCode::SUCCESS)
+        }
         Err(message) => Err(Failure(format!("{}: {message}", run.tracker.name()))),
     }
+}
+
+/// Says what the tracker has of the run, and where.
+fn tell_sent(run: &TrackedRun, dir: &Path) {
+    let name = run.tracker.name();
+    let lags = tracker_lags(dir);
+    lags.iter().filter(|lag| lag.tracker == name).for_each(|lag| tell(format_args!("{lag}")));
 }
 
 /// Lets other processes, such as that which trains, have the processor first.

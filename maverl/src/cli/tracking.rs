@@ -14,7 +14,7 @@ use crate::cli::terminal::tell;
 use crate::config::{TrackConfig, TrackTarget};
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::run_dir::{RunLocation, TRACK, tracker_log};
+use crate::run_dir::{RunLocation, TRACK, tracked_url, tracker_log};
 use crate::train::{self, Options, Progress, Report, StepLine, TrainError};
 use crate::trajectory::Episode;
 
@@ -116,6 +116,14 @@ impl Followed {
         ));
     }
 
+    /// Says where the run's page at a tracker is.
+    fn note_page(&self, Follower { target, dir, .. }: &Follower) {
+        let name = target.tracker.name();
+        if let Some(url) = tracked_url(dir, name) {
+            self.inner.note(&format!("{name} has the run: {url}"));
+        }
+    }
+
     /// Waits for the followers, as long as the configuration says.
     async fn wait(&self) {
         let (begun, wait_s) = (Instant::now(), self.config.wait_s.clamp(0.0, 1e9));
@@ -136,7 +144,9 @@ impl Followed {
                         .note(&format!("{name} gets the last rows; `track.wait_s` is {wait_s} s"));
                 }
             };
-            if !sent {
+            if sent {
+                self.note_page(&follower);
+            } else {
                 self.warn_missing(&follower);
             }
         }

@@ -77,6 +77,25 @@ pub struct TrackTarget {
     pub server: Option<String>,
 }
 
+impl TrackTarget {
+    /// Returns the address of the server of MLflow: its own, or that of `MLFLOW_TRACKING_URI`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is not that of a server.
+    pub fn mlflow_server(&self) -> Result<String, String> {
+        let wanted = "write `mlflow=http://127.0.0.1:5000`, or set MLFLOW_TRACKING_URI";
+        let named = || std::env::var("MLFLOW_TRACKING_URI").ok().filter(|uri| !uri.is_empty());
+        match self.server.clone().or_else(named) {
+            Some(url) if url.starts_with("http://") || url.starts_with("https://") => Ok(url),
+            Some(other) => {
+                Err(format!("MLFLOW_TRACKING_URI is {other:?}, which is no server: {wanted}"))
+            }
+            None => Err(format!("no server of MLflow is known: {wanted}")),
+        }
+    }
+}
+
 impl FromStr for TrackTarget {
     type Err = String;
 

@@ -93,9 +93,9 @@ pub use tokenizers::{read_tokenizer, tokenizer};
 pub use tokens::{TokenRecord, read_tokens};
 #[doc(hidden)]
 pub use top::{TopRecord, TopTurn, read_top};
-pub(crate) use tracked::tracker_log;
 #[doc(hidden)]
 pub use tracked::{TRACK, TrackedRows, TrackerLag, tracker_cursor, tracker_lags};
+pub(crate) use tracked::{tracked_url, tracker_log};
 
 use std::fs;
 use std::io;

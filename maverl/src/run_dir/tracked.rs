@@ -21,6 +21,9 @@ pub struct TrackedRows {
     pub last_step: u64,
     /// Steps of the evaluations before and after training whose rows are sent.
     pub evaluated: BTreeSet<u64>,
+    /// Address of the run's page at the tracker, if it has told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// A tracker that follows a run, and the number of rows that it lacks.
@@ -30,6 +33,9 @@ pub struct TrackerLag {
     pub tracker: &'static str,
     /// Number of rows of `metrics.jsonl` that are not sent.
     pub rows_behind: usize,
+    /// Address of the run's page at the tracker, if it has told one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 impl TrackedRows {
@@ -45,7 +51,8 @@ impl fmt::Display for TrackerLag {
             0 => write!(f, "{} has every row", self.tracker),
             1 => write!(f, "{} is 1 row behind", self.tracker),
             n => write!(f, "{} is {n} rows behind", self.tracker),
-        }
+        }?;
+        self.url.as_ref().map_or(Ok(()), |url| write!(f, " ({url})"))
     }
 }
 
@@ -82,8 +89,17 @@ pub fn tracker_lags(dir: &Path) -> Vec<TrackerLag> {
     let missing = |sent: &TrackedRows| {
         rows.iter().filter(|(step, is_step)| !sent.has_row(*step, *is_step)).count()
     };
-    let lag = |(tracker, sent)| TrackerLag { tracker, rows_behind: missing(&sent) };
+    let lag = |(tracker, sent): (_, TrackedRows)| TrackerLag {
+        tracker,
+        rows_behind: missing(&sent),
+        url: sent.url,
+    };
     cursors.into_iter().map(lag).collect()
+}
+
+/// Returns the address of a run's page at a tracker, if the tracker has told one.
+pub(crate) fn tracked_url(dir: &Path, tracker: &str) -> Option<String> {
+    sent_rows(dir, tracker)?.url
 }
 
 /// Returns the step of each row of metrics whose times are written too, and true if it is that of a step, not of an evaluation.
@@ -120,13 +136,14 @@ mod tests {
             fs::write(tracker_cursor(dir.path(), name), text).unwrap();
         };
         cursor("wandb", r#"{"protocol":1,"last_step":1,"evaluated":[]}"#);
-        cursor("mlflow", r#"{"protocol":1,"last_step":2,"evaluated":[0,2]}"#);
+        let url = "http://10.0.0.5:5000/#/experiments/1/runs/2";
+        cursor("mlflow", &format!(r#"{{"last_step":2,"evaluated":[0,2],"url":"{url}"}}"#));
         cursor("trackio", r#"{"protocol":1,"last_step":2,"evaluated":[0]}"#);
         cursor("swanlab", "{");
         let lags: Vec<String> = tracker_lags(dir.path()).iter().map(ToString::to_string).collect();
-        let expected =
-            ["mlflow has every row", "trackio is 1 row behind", "wandb is 3 rows behind"];
-        assert_eq!(lags, expected);
+        let every = format!("mlflow has every row ({url})");
+        assert_eq!(lags, [&every, "trackio is 1 row behind", "wandb is 3 rows behind"]);
+        assert_eq!(tracked_url(dir.path(), "mlflow").as_deref(), Some(url));
     }
 
     #[test]
@@ -137,6 +154,6 @@ mod tests {
         fs::write(dir.path().join(TIMING), "{\"step\":1,\"time/step_s\":1}\n").unwrap();
         fs::write(tracker_log(dir.path(), "mlflow"), "").unwrap();
         let lags = tracker_lags(dir.path());
-        assert_eq!(lags, [TrackerLag { tracker: "mlflow", rows_behind: 1 }]);
+        assert_eq!(lags, [TrackerLag { tracker: "mlflow", rows_behind: 1, url: None }]);
     }
 }

@@ -119,8 +119,9 @@ fn every_value_of_a_run_is_at_the_trackers_with_its_step_and_texts_of_episodes()
     let to = both(&server);
     let args =
         ["train", "run.toml", "--out", "run", "--steps", "2", "--set", "track.group=\"many\""];
-    let ended = run(&lab, &[&args[..], &["--track", &to[0], "--track", &to[1]]].concat());
-    assert!(!ended.succeeded().stderr.contains("has not all rows"));
+    let ended =
+        run(&lab, &[&args[..], &["--track", &to[0], "--track", &to[1]]].concat()).succeeded();
+    assert!(!ended.stderr.contains("has not all rows"));
     let (got, trained) = (server.received(), Run(lab.path("run")));
     has_all(&got, &trained);
     assert_eq!(got.runs.values().collect::<Vec<_>>(), ["FINISHED"]);
@@ -130,6 +131,12 @@ fn every_value_of_a_run_is_at_the_trackers_with_its_step_and_texts_of_episodes()
     let text = text.unwrap().1;
     assert_eq!(text.matches("score: ").count(), 4, "{text}");
     assert!(text.contains("question"), "{text}");
+    // Where its pages are is said at the end of a run, and later.
+    let (address, id) = (server.address(), got.runs.keys().next().unwrap());
+    let page = format!("{address}/#/experiments/1/runs/{id}");
+    let trackio = format!("trackio has the run: {address}/?project=");
+    ended.says(&[&format!("mlflow has the run: {page}"), &trackio]);
+    run(&lab, &["info", "run"]).succeeded().prints(&[&format!("mlflow has every row ({page})")]);
     // Nothing is left to send. What a resumed run adds is in the same run, with what was there.
     run(&lab, &["track", "run", "--to", &to[0]]).succeeded();
     run(&lab, &["train", "--resume", "run", "--steps", "3"]).succeeded();

@@ -66,7 +66,8 @@ def write_queue():
 
 
 logger = begin()
-print("ready", file=answers)
+page = getattr(logger, "url", None) or ""  # of W&B, unless it is offline
+print(f"ready {page}".rstrip(), file=answers)
 log = getattr(logger, "log", None) or package.log
 for line in sys.stdin:
     row = json.loads(line)

@@ -59,7 +59,9 @@ impl PythonClient {
             "config": run.settings,
         });
         client.write(&config)?;
-        client.expect("ready", PATIENCE)?;
+        let answer = client.answer(PATIENCE)?;
+        let page = answer.strip_prefix("ready").ok_or_else(|| client.unexpected(&answer))?.trim();
+        cursor.sent.url = page.starts_with("http").then(|| page.to_owned());
         Ok(client)
     }
 
@@ -74,21 +76,24 @@ impl PythonClient {
     }
 
     /// Waits for an answer.
-    fn expect(&mut self, wanted: &str, limit: Duration) -> SendResult {
-        match self.answers.recv_timeout(limit) {
-            Ok(answer) if answer == wanted => Ok(()),
-            Ok(other) => Err(SendFailure::Later(
-                format!("`{}` answers {other:?}", self.name),
-                Duration::ZERO,
-            )),
-            Err(_) => {
-                let message = format!(
-                    "the package `{}` does not answer, or has ended; if it was killed, rows that it had not written are missing",
-                    self.name
-                );
-                Err(SendFailure::Later(message, Duration::ZERO))
-            }
-        }
+    fn answer(&self, limit: Duration) -> SendResult<String> {
+        self.answers.recv_timeout(limit).map_err(|_| {
+            let message = format!(
+                "the package `{}` does not answer, or has ended; if it was killed, rows that it had not written are missing",
+                self.name
+            );
+            SendFailure::Later(message, Duration::ZERO)
+        })
+    }
+
+    /// Waits for this answer.
+    fn expect(&self, wanted: &str, limit: Duration) -> SendResult {
+        let answer = self.answer(limit)?;
+        if answer == wanted { Ok(()) } else { Err(self.unexpected(&answer)) }
+    }
+
+    fn unexpected(&self, answer: &str) -> SendFailure {
+        SendFailure::Later(format!("`{}` answers {answer:?}", self.name), Duration::ZERO)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use maverl::config::TrackTarget;
 use serde_json::{Value, json};
 
 use super::cursor::Cursor;
-use super::server::{SendFailure, SendResult, Server};
+use super::server::{SendFailure, SendResult, Server, encoded};
 use super::spool::{RunState, SpoolRow};
 use super::{TrackedRun, TrackerClient, variable};
 
@@ -40,6 +41,10 @@ impl Mlflow {
         }
         let path = format!("{API}/runs/get?run_id={}", cursor.run_id);
         let found = server.json(&path, &server.ask(&path)?)?;
+        let experiment = found["run"]["info"]["experiment_id"].as_str();
+        cursor.sent.url = experiment.map(|experiment| {
+            format!("{}/#/experiments/{experiment}/runs/{}", server.address(), cursor.run_id)
+        });
         let uri = found["run"]["info"]["artifact_uri"].as_str().unwrap_or_default();
         let artifacts = uri.strip_prefix("mlflow-artifacts:").map(|path| {
             let path = path.trim_start_matches('/');
@@ -111,15 +116,8 @@ impl TrackerClient for Mlflow {
 
 /// Returns the address of the server.
 fn address(run: &TrackedRun) -> SendResult<String> {
-    let address = run.server.clone().or_else(|| variable("MLFLOW_TRACKING_URI"));
-    let wanted = "name a server: `mlflow=http://127.0.0.1:5000`, or MLFLOW_TRACKING_URI";
-    match address {
-        Some(url) if url.starts_with("http://") || url.starts_with("https://") => Ok(url),
-        Some(other) => {
-            Err(SendFailure::Refused(format!("MLFLOW_TRACKING_URI is {other:?}; {wanted}")))
-        }
-        None => Err(SendFailure::Refused(format!("no server of MLflow is known; {wanted}"))),
-    }
+    let target = TrackTarget { tracker: run.tracker, server: run.server.clone() };
+    target.mlflow_server().map_err(SendFailure::Refused)
 }
 
 /// Returns the header of the token, or of user and password, in the environment.
@@ -158,8 +156,7 @@ fn found_or_made(server: &Server, run: &TrackedRun, cursor: &Cursor) -> SendResu
 
 /// Returns the id of an experiment, which is made if there is none.
 fn experiment(server: &Server, name: &str) -> SendResult<String> {
-    let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
-    let path = format!("{API}/experiments/get-by-name?experiment_name={encoded}");
+    let path = format!("{API}/experiments/get-by-name?experiment_name={}", encoded(name));
     let answer = server.ask(&path)?;
     let found = if answer.status == 404 {
         server.post(&format!("{API}/experiments/create"), &json!({ "name": name }))?["experiment_id"].clone()

@@ -41,6 +41,11 @@ pub(super) struct Server {
     header: Option<(&'static str, String)>,
 }
 
+/// Returns a text as a value of the query of an address.
+pub(super) fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
 /// An answer with its status.
 pub(super) struct TrackerAnswer {
     pub(super) status: u16,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cursor::Cursor;
-use super::server::{SendFailure, SendResult, Server};
+use super::server::{SendFailure, SendResult, Server, encoded};
 use super::spool::{RunState, SpoolRow};
 use super::{TrackedRun, TrackerClient, variable};
 
@@ -47,6 +47,7 @@ impl Trackio {
             cursor.run_id = run.joins.clone().unwrap_or_else(|| cursor.key.clone());
             cursor.write().map_err(|error| SendFailure::Refused(error.to_string()))?;
         }
+        cursor.sent.url = Some(format!("{}/?project={}", server.address(), encoded(&run.project)));
         let settings = json!(run.settings);
         let (project, name) = (run.project.clone(), run.name.clone());
         Ok(Self { server, project, name, run_id: cursor.run_id.clone(), settings })

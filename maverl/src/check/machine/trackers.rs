@@ -14,10 +14,8 @@ pub(super) fn check_trackers(config: &TrackConfig, problems: &mut Problems<'_>) 
 
 /// Returns the message about a package that a tracker needs and Python does not have.
 pub(crate) fn missing_part(config: &TrackConfig, target: &TrackTarget) -> Option<String> {
-    let known = target.server.is_some() || std::env::var_os("MLFLOW_TRACKING_URI").is_some();
-    if target.tracker == Tracker::Mlflow && !known {
-        let wanted = "write `mlflow=http://127.0.0.1:5000`, or set MLFLOW_TRACKING_URI";
-        return Some(format!("`track.to`: no server of MLflow is known: {wanted}"));
+    if target.tracker == Tracker::Mlflow {
+        return target.mlflow_server().err().map(|missing| format!("`track.to`: {missing}"));
     }
     let (package, python) = (package_of(target)?, &config.python);
     let found = format!(
