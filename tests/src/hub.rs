@@ -271,10 +271,7 @@ impl State {
 
     /// Lists the sizes of all files, and checksums of the large ones.
     fn listing(&self) -> Value {
-        let mut names: Vec<String> = fs::read_dir(&self.dir)
-            .expect("the served directory")
-            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .collect();
+        let mut names = names_in(&self.dir, "");
         names.sort();
         let file = |name: &String| {
             let content = fs::read(self.dir.join(name)).expect("a served file");
@@ -284,6 +281,18 @@ impl State {
         };
         json!({ "sha": COMMIT, "siblings": names.iter().map(file).collect::<Vec<Value>>() })
     }
+}
+
+/// Returns the names of all files in a directory and below, after a prefix.
+fn names_in(dir: &Path, prefix: &str) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("the served directory");
+    let names = entries.flat_map(|entry| {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{prefix}{name}");
+        if path.is_dir() { names_in(&path, &format!("{name}/")) } else { vec![name] }
+    });
+    names.collect()
 }
 
 /// True if bytes follow a file until the client goes away.

@@ -1,7 +1,7 @@
 //! Models from the hub: downloaded files, other files, and error messages.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use maverl_tests::hub::{COMMIT, Fault, HubServer};
 use maverl_tests::lab::{Ended, Lab};
@@ -109,6 +109,38 @@ fn a_configuration_is_checked_without_weights_and_a_run_keeps_the_commit() {
     assert_eq!(read("hub"), read("local"));
     with(&lab, &server, &[("HF_HUB_OFFLINE", "1")], &["train", "--resume", "hub", "--steps", "2"])
         .succeeded();
+}
+
+#[test]
+fn an_encoder_on_the_hub_gives_the_embeddings_of_its_directory_and_a_run_keeps_the_commit() {
+    let lab = lab();
+    let encoder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/encoders/bert-mean");
+    let server = HubServer::start(&encoder, &[]);
+    let index = |encoder: &str, out: &str| {
+        let dense = ["--ranking", "dense", "--encoder", encoder, "--build-index", out];
+        let args = [&["serve", "retriever", "builtin:facts"][..], &dense].concat();
+        with(&lab, &server, &[], &args).succeeded();
+        fs::read(lab.path(out)).unwrap()
+    };
+    let local = index(encoder.to_str().unwrap(), "local.index");
+    assert_eq!(index("hf:org/tiny", "hub.index"), local);
+    let names = files(&server);
+    for name in ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json"] {
+        assert!(names.iter().any(|other| other == name), "{name}: {names:?}");
+    }
+
+    let mut args = vec!["train", "run.toml", "--out", "run", "--steps", "1"];
+    for option in [
+        "task.data=\"builtin:facts\"",
+        "environment.name=\"search\"",
+        "environment.ranking=\"dense\"",
+        "environment.encoder=\"hf:org/tiny\"",
+    ] {
+        args.extend(["--set", option]);
+    }
+    with(&lab, &server, &[], &args).succeeded();
+    let resolved = fs::read_to_string(lab.path("run/resolved.toml")).unwrap();
+    assert!(resolved.contains(&format!("encoder = \"hf:org/tiny@{COMMIT}\"")), "{resolved}");
 }
 
 #[test]

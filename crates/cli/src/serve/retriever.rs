@@ -29,7 +29,7 @@ pub(crate) struct RetrieverArgs {
     /// Ranking of documents: `bm25`, `dense` or `hybrid`.
     #[arg(long, value_name = "HOW", default_value = "bm25", value_parser = parse_named::<Ranking>)]
     ranking: Ranking,
-    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory or `builtin:tiny`.
+    /// For `dense` and `hybrid`: the model whose hidden states are embeddings, a directory, `hf:ORG/NAME` or `builtin:tiny`.
     #[arg(long, value_name = "MODEL", default_value = "")]
     encoder: String,
     /// Pooling of hidden states to an embedding: `mean`, `cls`, `last`, or `auto` as the model's files say.

@@ -60,6 +60,12 @@ impl SentenceFiles {
                     let what = format!("the transformer is in the folder {path:?}; name that one");
                     return Err(refused(files, "modules.json", &what));
                 }
+                (1, "Pooling") if path.is_empty() || path == ".." || path.contains(['/', '\\']) => {
+                    let what = format!(
+                        "the pooling is in {path:?}; it must be in a folder beside this file"
+                    );
+                    return Err(refused(files, "modules.json", &what));
+                }
                 (1, "Pooling") => {
                     found.pooling = Some(read_pooling(files, &format!("{path}/config.json"))?);
                 }

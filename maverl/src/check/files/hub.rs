@@ -2,31 +2,36 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{Config, EvalConfig, EvalData, Named, TaskConfig};
 use crate::data::{find_data, is_hub, names};
+use crate::files::ModelSource;
 
 /// Option of environments that names documents.
 const CORPUS: &str = "corpus";
+/// Option of environments that names a model for embeddings.
+const ENCODER: &str = "encoder";
 
-/// Returns the configuration with the commit of each data set on the hub, so that a resumed run reads the same rows. A data
-/// set that cannot be found is reported.
+/// Returns the configuration with the commit of each data set and encoder on the hub, so that a resumed run reads the same ones.
+/// Those that cannot be found are reported.
 pub(crate) fn pin_data(config: &Config, problems: &mut Problems<'_>) -> Config {
     let TaskConfig { data, mixture, .. } = &config.task;
     let mut mixture = mixture.clone();
     for (name, component) in &mut mixture {
         let table = path(["task", "mixture", name]);
         component.data = pinned(&component.data, &path_within(&table, "data"), problems);
-        pin_corpus(&mut component.environment, &path_within(&table, "environment"), problems);
+        pin_options(&mut component.environment, &path_within(&table, "environment"), problems);
     }
     let data = pinned(data, &path(["task", "data"]), problems);
     let held_out = config.eval.data.as_ref();
     let held_out = held_out.map(|data| data.map_data(|data, at| pinned(data, at, problems)));
     let (mut environment, mut environments) =
         (config.environment.clone(), config.environments.clone());
-    pin_corpus(&mut environment, &path(["environment"]), problems);
+    pin_options(&mut environment, &path(["environment"]), problems);
     for (name, named) in &mut environments {
-        pin_corpus(named, &path(["environments", name]), problems);
+        pin_options(named, &path(["environments", name]), problems);
     }
     Config {
         task: TaskConfig { data, mixture, ..config.task.clone() },
@@ -37,9 +42,17 @@ pub(crate) fn pin_data(config: &Config, problems: &mut Problems<'_>) -> Config {
     }
 }
 
-fn pin_corpus(named: &mut Named, table: &[String], problems: &mut Problems<'_>) {
-    if let Some(serde_json::Value::String(corpus)) = named.options.get_mut(CORPUS) {
+fn pin_options(named: &mut Named, table: &[String], problems: &mut Problems<'_>) {
+    if let Some(Value::String(corpus)) = named.options.get_mut(CORPUS) {
         *corpus = pinned(corpus, &path_within(table, CORPUS), problems);
+    }
+    let Some(Value::String(encoder)) = named.options.get_mut(ENCODER) else { return };
+    let at = path_within(table, ENCODER);
+    if is_hub(encoder) && !problems.is_reported(&at) {
+        match ModelSource::parse(encoder) {
+            Ok(model) => *encoder = model.to_string(),
+            Err(error) => problems.value(&at, error.to_string(), None),
+        }
     }
 }
 

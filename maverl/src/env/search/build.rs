@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::dense::{Dense, Encoder, EncoderOptions, EncoderShape};
+use super::dense::{Dense, Encoder, EncoderOptions, EncoderShape, encoder_error};
 use super::{Index, Neighbors, Normalization, Pooling, Ranking, SearchEnvironment};
 use crate::builtin::Document;
 use crate::data::{self, Bounds};
@@ -13,7 +13,8 @@ use crate::files::{FlatMetric, FlatVectors, FlatWriter, ModelFiles, ModelSource}
 const WRITTEN_AT_ONCE: usize = 256;
 
 impl SearchEnvironment {
-    /// Returns the model of the encoder if the ranking needs one, after validating its options.
+    /// Returns the model of the encoder if the ranking needs one, after validating its options. Of one on the hub, only the
+    /// configuration is downloaded.
     ///
     /// # Errors
     ///
@@ -30,7 +31,7 @@ impl SearchEnvironment {
         }
         if self.encoder.is_empty() {
             return Err(EnvError::new(
-                "`encoder` is empty, and the ranking needs one; write a model directory, or `builtin:tiny`",
+                "`encoder` is empty, and the ranking needs one; write a model directory, `hf:ORG/NAME`, or `builtin:tiny`",
             ));
         }
         if self.max_tokens == 0 {
@@ -41,7 +42,7 @@ impl SearchEnvironment {
                 "`neighbors` is \"hnsw\", and an `index` from a file is searched exactly; leave one of them out",
             ));
         }
-        let local = if self.encoder.starts_with("builtin:") {
+        let local = if ["builtin:", "hf:"].iter().any(|start| self.encoder.starts_with(start)) {
             ModelSource::parse(&self.encoder)
         } else {
             Ok(ModelSource::at(base.join(&self.encoder)))
@@ -50,7 +51,7 @@ impl SearchEnvironment {
             ModelFiles::new(&source).require("config.json")?;
             Ok(source)
         });
-        there.map(Some).map_err(|error| EnvError(format!("`encoder`: {error}")))
+        there.map(Some).map_err(encoder_error)
     }
 
     /// Refuses options of encoders beside a ranking by words.
@@ -98,6 +99,7 @@ impl SearchEnvironment {
         let documents = self.documents(base)?;
         let Some(model) = model else { return Index::new(documents) };
         let dense = self.dense();
+        model.fetch().map_err(encoder_error)?;
         if let Some(vectors) = self.vectors(base)? {
             // Before the weights are read.
             let shape = EncoderShape::read(&ModelFiles::new(&model), self.encoder_options())?;
@@ -131,6 +133,7 @@ impl SearchEnvironment {
         };
         let documents = data::corpus_rows(&self.corpus, base, Bounds::of_corpus(self.max_mib))
             .map_err(|error| EnvError(format!("`corpus`: {error}")))?;
+        model.fetch().map_err(encoder_error)?;
         let encoder = Encoder::load(&model, self.encoder_options())?;
         let (dense, count) = (self.dense(), documents.len());
         let failed = |error| EnvError(format!("`index`: {error}"));

@@ -7,8 +7,8 @@ mod hnsw;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use encoder::EncoderShape;
 pub use encoder::{Encoder, EncoderOptions, Normalization, Pooling};
+pub(super) use encoder::{EncoderShape, encoder_error};
 use exact::Exact;
 pub(super) use flat::FlatIndex;
 use hnsw::Hnsw;

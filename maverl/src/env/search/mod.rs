@@ -79,7 +79,7 @@ pub struct SearchEnvironment {
     pub reward: AnswerReward,
     /// Ranking of documents: `bm25`, `dense` or `hybrid`.
     pub ranking: Ranking,
-    /// Encoder of `dense` and `hybrid`, whose hidden states become embeddings: a directory or `builtin:tiny`.
+    /// Encoder of `dense` and `hybrid`, whose hidden states become embeddings: a directory, `hf:ORG/NAME` or `builtin:tiny`.
     pub encoder: String,
     /// Pooling of hidden states into an embedding: `mean`, `cls` for the first token, `last` for the last one, or `auto` for the one
     /// that the model's files name, else `mean`.

@@ -273,7 +273,7 @@ fn decode(model: &Model, rows: &[Vec<u32>], pool: &mut Pool) -> Result<Vec<f32>,
     model.decoder.forward(&ids, &positions, context, pool)
 }
 
-fn encoder_error(error: impl Display) -> EnvError {
+pub(in crate::env::search) fn encoder_error(error: impl Display) -> EnvError {
     EnvError(format!("`encoder`: {error}"))
 }
 
