@@ -1,6 +1,6 @@
 //! Batches: one step's rows for each policy, in the order that fixes every sum.
 
-use maverl_engine::runtime::{Batch, Objective, Row, TeacherTokens};
+use maverl_engine::runtime::{Batch, Objective, ObservedText, Row, TeacherTokens};
 
 use crate::algo::advantage::ReplyPair;
 use crate::algo::{Observed, Sample};
@@ -62,8 +62,8 @@ pub(crate) fn add_teachers(
     }
 }
 
-/// Adds rows of the observations in the prompts of samples, after those of the samples. A row shares its tokens with that of its
-/// sample.
+/// Adds rows of the observations in the prompts of samples, after those of the samples. A row is in the minibatch of that of its
+/// sample, and shares its tokens.
 pub(crate) fn add_observations(
     plan: &Plan,
     (episodes, samples): (&[Episode], &[Sample]),
@@ -71,17 +71,20 @@ pub(crate) fn add_observations(
     batches: &mut [(usize, Batch)],
 ) {
     for (policy, batch) in batches {
-        for Observed { sample, tokens } in observed {
-            let sample = &samples[*sample];
-            if sample.policy != *policy {
+        let of_policy = |sample: &&Sample| sample.policy == *policy;
+        for Observed { sample: index, tokens } in observed {
+            let sample = &samples[*index];
+            if !of_policy(&sample) {
                 continue;
             }
+            let before = samples[..*index].iter().filter(of_policy).count();
+            let coef = plan.seats[sample.seat].loss.observation_coef;
             let Row { prompt, .. } = row(plan, episodes, sample, &[]);
             batch.rows.push(Row {
                 completion: prompt[tokens.clone()].to_vec(),
                 prompt: prompt[..tokens.start].to_vec(),
                 skipped: true,
-                observation: Some(plan.seats[sample.seat].loss.observation_coef),
+                observation: Some(ObservedText { coef, row: before }),
                 ..Row::default()
             });
         }

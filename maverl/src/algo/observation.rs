@@ -20,8 +20,9 @@ pub(crate) struct Observed {
 ///
 /// An observation belongs to the first turn of a conversation whose prompt has it, after the prompt and the reply of the turn before.
 /// Its tokens are those that lie in the text of the environment as a whole, without white space at both ends: no header of a role
-/// and nothing that an agent or a template writes around it. A text that was shortened, or that the template changes, has no tokens.
-/// Branches, which repeat the turns of another episode, have none.
+/// and nothing that an agent or a template writes around it. A text that was shortened, or that the template changes, has no tokens, and
+/// neither has one that is there more often than the environment wrote it, such as a digit. Branches, which repeat the turns of another
+/// episode, have none.
 pub(crate) fn observed(
     plan: &Plan,
     episodes: &[Episode],
@@ -59,10 +60,12 @@ fn spans_of(
         ends.push(text.len());
     }
     let acts = episode.acts.iter().filter(|act| act.path > before.path && act.path <= own.path);
+    let observed: Vec<&[u8]> = acts.map(|act| act.observation.trim().as_bytes()).collect();
     let (mut spans, mut from) = (Vec::new(), 0);
-    for act in acts {
-        let wanted = act.observation.trim().as_bytes();
-        let Some(at) = place_of(wanted, &text[from..]) else { continue };
+    for (index, wanted) in observed.iter().enumerate() {
+        let places = places_of(wanted, &text[from..]);
+        let written = observed[index..].iter().filter(|other| *other == wanted).count();
+        let Some(at) = places.first().filter(|_| places.len() <= written) else { continue };
         let place = from + at..from + at + wanted.len();
         from = place.end;
         let tokens = whole_tokens(&ends, place);
@@ -84,10 +87,15 @@ fn continued_tokens(before: &Turn, own: &Turn) -> Option<usize> {
     Some(before.prompt.len() + reply.len())
 }
 
-/// Returns the first place of a text in another; `None` for an empty one.
-fn place_of(wanted: &[u8], text: &[u8]) -> Option<usize> {
-    (!wanted.is_empty()).then_some(())?;
-    text.windows(wanted.len()).position(|window| window == wanted)
+/// Returns the places of a text in another, of which none begins in the one before; none for an empty one.
+fn places_of(wanted: &[u8], text: &[u8]) -> Vec<usize> {
+    let (mut places, mut from) = (Vec::new(), 0);
+    let next = |from: usize| text[from..].windows(wanted.len()).position(|it| it == wanted);
+    while let Some(at) = (!wanted.is_empty()).then(|| next(from)).flatten() {
+        places.push(from + at);
+        from += at + wanted.len();
+    }
+    places
 }
 
 /// Returns the tokens that lie within a range of bytes. `ends` has the byte at which each token ends.
@@ -107,6 +115,7 @@ mod tests {
     use super::*;
     use crate::algo::testing::{episode, plan, turn};
     use crate::algo::{add_observations, batches, samples};
+    use crate::runtime::ObservedText;
     use crate::task::Action;
     use crate::trajectory::{Act, TurnPath};
 
@@ -171,7 +180,10 @@ mod tests {
         add_observations(&plan, (&episodes, &rows), &found, &mut batch);
         let [.., door, room] = &batch[0].1.rows[..] else { panic!("{batch:?}") };
         assert_eq!((batch[0].1.rows.len(), batch[0].1.trained_rows().count()), (5, 3));
-        assert_eq!((door.observation, door.skipped), (Some(0.1), true));
+        assert_eq!(
+            (door.observation, door.skipped),
+            (Some(ObservedText { coef: 0.1, row: 1 }), true)
+        );
         assert_eq!([&door.prompt[..], &door.completion].concat(), {
             let whole = &episodes[0].turns[1].tokens.as_ref().unwrap().prompt;
             whole[..whole.len() - 2].to_vec()
@@ -191,6 +203,23 @@ mod tests {
         // The conversation was rendered again, so nothing continues.
         episodes[0].turns[2].tokens.as_mut().unwrap().prompt[1] = 7;
         assert!(observed(&plan, &episodes, &rows, bytes).is_empty());
+    }
+
+    #[test]
+    fn a_text_that_is_written_elsewhere_too_has_no_tokens_unless_the_environment_wrote_it_twice() {
+        let mut plan = plan(&[("t/a", true)]);
+        plan.seats[0].loss.observation_coef = 0.1;
+        let mut episodes = [played()];
+        // "Result 1 of 3: 1": the first digit is not of the environment.
+        let second = ids("Q:go;<1 of 3: 1>:");
+        let third = [second.clone(), ids("in;<3, 3>:")].concat();
+        for (turn, prompt) in episodes[0].turns[1..].iter_mut().zip([second, third]) {
+            turn.tokens.as_mut().unwrap().prompt = prompt;
+        }
+        episodes[0].acts = vec![act(1, "1"), act(2, "3"), act(2, "3")];
+        let rows = samples(&episodes, &plan);
+        let found = observed(&plan, &episodes, &rows, bytes);
+        assert_eq!(texts(&episodes, &found, &rows), ["3", "3"]);
     }
 
     #[test]

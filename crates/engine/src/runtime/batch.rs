@@ -37,16 +37,24 @@ pub struct Row {
     pub weights: Vec<f32>,
     /// True if the row is not trained on, and no aggregation counts it.
     pub skipped: bool,
-    /// Coefficient of the negative log-likelihood of the completion, if it is an observation: text that the environment wrote, in a
-    /// batch of policy gradients. Such rows follow all others. They have no log-probs and advantages, and no statistic of the others
-    /// counts them, as if they were skipped.
-    pub observation: Option<f32>,
+    /// Set if the completion is an observation: text that the environment wrote, in a batch of policy gradients. Such rows follow all
+    /// others. They have no log-probs and advantages, and no statistic of the others counts them, as if they were skipped.
+    pub observation: Option<ObservedText>,
     /// Coefficients of the loss.
     pub loss: LossOptions,
     /// Experts of all tokens but the last, as the sampler chose them, in place of those that the routers choose now.
     pub routes: Option<Routes>,
     /// Distributions of a teacher, whose [divergence](crate::loss::teacher_divergence) is a part of the loss of policy gradients.
     pub teacher: Option<TeacherTokens>,
+}
+
+/// Place and coefficient of an observation, whose negative log-likelihood is a part of the loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ObservedText {
+    /// Coefficient of the mean over the tokens of all observations of the minibatch.
+    pub coef: f32,
+    /// Index of the row in whose prompt it is. Both are in one minibatch, which is not trained on if all its other rows are skipped.
+    pub row: usize,
 }
 
 /// The `k` most probable tokens of a teacher in the place of each of the `T` completion tokens of a row.
@@ -103,6 +111,8 @@ impl Row {
             )
         } else if let Some(what) = self.teacher.as_ref().and_then(|of| of.problem(n)) {
             what
+        } else if self.teacher.is_some() && self.observation.is_some() {
+            "is an observation and has a teacher".to_owned()
         } else {
             return Ok(());
         };
@@ -207,15 +217,17 @@ impl Row {
     fn mixed_into(&self, hash: u64) -> u64 {
         let ids = [&self.prompt, &self.completion, &self.inputs].into_iter().flatten().copied();
         let numbers = [&self.logprobs, &self.advantages, &self.weights].into_iter().flatten();
-        let numbers = numbers.chain(&self.observation);
         let experts = self.routes.iter().flat_map(|routes| routes.experts());
         let words = ids.chain(numbers.map(|number| number.to_bits()));
         let words = words.chain(experts.map(|&expert| u32::from(expert)));
         let taught = self.teacher.iter().flat_map(|teacher| {
             teacher.ids.iter().copied().chain(teacher.logprobs.iter().map(|logp| logp.to_bits()))
         });
-        let words = words.chain(taught);
-        words.fold(hash, |hash, word| mix_word(hash, u64::from(word)))
+        let coefs = self.observation.map(|of| of.coef).into_iter();
+        let coefs = coefs.chain(self.teacher.as_ref().map(|teacher| teacher.coef));
+        let lengths = [self.prompt.len(), self.completion.len(), usize::from(self.skipped)];
+        let words = words.chain(taught).chain(coefs.map(f32::to_bits)).map(u64::from);
+        words.chain(lengths.map(|length| length as u64)).fold(hash, mix_word)
     }
 }
 
@@ -223,8 +235,10 @@ impl Batch {
     /// Computes a hash of everything that weights depend on and that ranks compute themselves.
     pub(super) fn checksum(&self) -> u64 {
         let sizes = self.pairs.iter().flatten().map(|&rows| rows as u64);
-        let pairs = sizes.fold(mix_word(0, self.lr.to_bits()), mix_word);
-        self.rows.iter().fold(pairs, |hash, row| row.mixed_into(hash))
+        let DistillOptions { divergence, beta, tail } = self.distill;
+        let options = [self.lr.to_bits(), divergence as u64, beta.to_bits(), u64::from(tail)];
+        let hash = options.into_iter().chain(sizes).fold(0, mix_word);
+        self.rows.iter().fold(hash, |hash, row| row.mixed_into(hash))
     }
 
     /// Returns the rows that are trained on.
@@ -260,13 +274,15 @@ impl Batch {
         self.pair_sizes().iter().skip(part).step_by(self.minibatches).copied().collect()
     }
 
-    /// Returns the rows of a minibatch: units `part`, `part + minibatches`, and so on. `rows` are those of the batch.
+    /// Returns the rows of a minibatch: units `part`, `part + minibatches`, and so on, and the observations in their prompts. `rows`
+    /// are those of the batch.
     pub(super) fn minibatch<'r>(&self, rows: &'r [Row], part: usize) -> Vec<&'r Row> {
         let mut rest = rows;
         let mut own = Vec::new();
         for (index, rows) in self.units().into_iter().enumerate() {
             let (unit, after) = rest.split_at(rows);
-            if index % self.minibatches == part {
+            let place = unit.first().and_then(|row| row.observation).map_or(index, |of| of.row);
+            if place % self.minibatches == part {
                 own.extend(unit);
             }
             rest = after;
@@ -278,7 +294,8 @@ impl Batch {
     fn misplaced_observation(&self) -> Option<usize> {
         let is_one = |row: &Row| row.observation.is_some();
         let first = self.rows.iter().position(is_one)?;
-        let last = self.rows[first..].iter().all(|row| is_one(row) && row.skipped);
+        let follows = |row: &Row| row.observation.is_some_and(|of| of.row < first);
+        let last = self.rows[first..].iter().all(|row| follows(row) && row.skipped);
         (self.objective != Objective::PolicyGradient || !last).then_some(first)
     }
 
@@ -383,7 +400,7 @@ mod tests {
             batch.rows[1].teacher = Some(teacher.clone());
         });
         assert_eq!(found, "row 1 has a teacher, which only policy gradients train on");
-        let observed = Row { observation: Some(0.1), ..row() };
+        let observed = Row { observation: Some(ObservedText { coef: 0.1, row: 0 }), ..row() };
         let misplaced = "row 0 is an observation, and not a skipped row at the end of a batch of policy gradients";
         let found = refused(|batch| batch.rows[0] = Row { skipped: true, ..observed.clone() });
         assert_eq!(found, misplaced, "another row follows it");

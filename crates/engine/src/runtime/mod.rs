@@ -46,8 +46,8 @@ mod worker;
 pub use crate::message::{Finish, Routes};
 pub use adapter::{AdapterSpec, LoraSpec, TargetModules};
 pub use batch::{
-    Batch, CustomSurrogate, Objective, Row, TeacherTokens, ValueBatch, ValueRow, ValueTarget,
-    ValueText,
+    Batch, CustomSurrogate, Objective, ObservedText, Row, TeacherTokens, ValueBatch, ValueRow,
+    ValueTarget, ValueText,
 };
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -26,6 +26,7 @@ pub(crate) fn number_doubts(
     doubts.extend(negative_doubt(config, algorithm, seats));
     doubts.extend(selection_doubts(config, algorithm, seats));
     doubts.extend(staleness_doubts(config, algorithm, seats));
+    doubts.extend(observation_doubt(algorithm, seats));
     for policy in policies.iter().filter(|policy| policy.trained) {
         let name = &policy.name;
         doubts.extend(steep(&format!("`lr` of policy `{name}`"), &policy.optim));
@@ -45,6 +46,20 @@ pub(crate) fn number_doubts(
         format!("`sampling.temperature` is {temperature}: replies are little more than chance above {HOT}")
     }));
     doubts
+}
+
+/// Returns a warning if observations are to be learned by a preset without conversations with an environment.
+fn observation_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String> {
+    let is_set = |seat: &&SeatPlan| seat.trained && seat.loss.observation_coef > 0.0;
+    seats.iter().find(is_set)?;
+    let preset = algorithm.preset;
+    // The key of the algorithm is named with those that the loss of pairs does not have.
+    let is_told = preset == Preset::OnlineDpo && algorithm.loss.observation_coef > 0.0;
+    let has_none = preset.is_supervised() || preset.compares_pairs() || preset == Preset::Verifier;
+    (has_none && !is_told).then(|| {
+        let name = preset.name();
+        format!("`loss.observation_coef` has no effect: `algorithm.name = {name:?}` does not train on sampled conversations")
+    })
 }
 
 /// Returns a warning if a surrogate averages advantages that a critic gives to single tokens.

@@ -41,6 +41,10 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
             "loss.entropy_coef` has no effect: the loss of pairs has no such term",
         ),
         (
+            "name = \"online_dpo\"\nloss.observation_coef = 0.1",
+            "loss.observation_coef` has no effect: the loss of pairs has no such term",
+        ),
+        (
             "name = \"online_dpo\"\nloss.kl_coef = 0.1",
             "loss.kl_coef` has no effect: the loss of pairs has no such term",
         ),

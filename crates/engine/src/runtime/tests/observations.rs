@@ -3,7 +3,7 @@
 use super::slopes::assert_slopes;
 use super::splits::updated_alike;
 use super::*;
-use crate::runtime::UpdateStats;
+use crate::runtime::{ObservedText, UpdateStats};
 
 const COEF: f32 = 0.3;
 
@@ -25,7 +25,7 @@ fn conversation() -> (Vec<Row>, Vec<Row>) {
         prompt: shown[..tokens.start].to_vec(),
         completion: shown[tokens].to_vec(),
         skipped: true,
-        observation: Some(COEF),
+        observation: Some(ObservedText { coef: COEF, row: 1 }),
         ..Row::default()
     };
     (rows, vec![observed(26..30), observed(31..33)])
@@ -70,12 +70,11 @@ async fn observations_add_to_the_loss_and_to_no_count_and_cost_no_further_tokens
         assert_eq!(found.tokens, 6);
         assert!((found.nll - nll).abs() < 1e-5, "{} is not {nll}", found.nll);
         assert_eq!(with.columns.as_ref().unwrap().entropy.len(), 3);
-        if minibatches == 1 {
-            let added = f64::from(COEF) * nll;
-            assert!((with.loss - without.loss - added).abs() < 1e-5, "{with:?}");
-            assert_eq!(with.shared.computed, without.shared.computed);
-            assert!(with.shared.whole > without.shared.whole);
-        }
+        // Both are in the minibatch of their row, and the loss is the mean over minibatches.
+        let added = f64::from(COEF) * nll / minibatches as f64;
+        assert!((with.loss - without.loss - added).abs() < 1e-5, "{with:?}");
+        assert_eq!(with.shared.computed, without.shared.computed);
+        assert!(with.shared.whole > without.shared.whole);
     }
 }
 

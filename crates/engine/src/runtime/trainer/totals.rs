@@ -109,11 +109,9 @@ impl Totals {
         let taught = |sum: f64| sum / sums.taught as f64;
         let divergence = (sums.taught > 0)
             .then(|| DivergenceStats { mean: taught(sums.divergence), mass: taught(sums.mass) });
-        let observed = batch.rows.iter().filter(|row| row.observation.is_some());
-        let observed: u64 = observed.map(|row| row.completion.len() as u64).sum();
-        let observations = (observed > 0).then(|| ObservationStats {
-            nll: sums.observation_nll / sums.observed.max(1) as f64,
-            tokens: observed,
+        let observations = (sums.observed > 0).then(|| ObservationStats {
+            nll: sums.observation_nll / sums.observed as f64,
+            tokens: sums.observed / self.epochs.max(1),
         });
         let masks = batch.rows.iter().any(|row| row.loss.off_policy_mask > 0.0);
         UpdateStats {

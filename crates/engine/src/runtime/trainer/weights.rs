@@ -99,8 +99,8 @@ pub(super) fn weigh_observations(rows: &[&Row], weights: &mut [f32]) {
     for row in rows {
         let own = at..at + row.completion.len();
         at = own.end;
-        if let Some(coef) = row.observation {
-            weights[own].fill((f64::from(coef) / tokens as f64) as f32);
+        if let Some(of) = row.observation {
+            weights[own].fill((f64::from(of.coef) / tokens as f64) as f32);
         }
     }
 }
