@@ -171,6 +171,17 @@ impl EvalReport {
         })
     }
 
+    /// Returns the report with the means of these parts of the reward alone; one that no episode has is 0.
+    #[must_use]
+    pub(crate) fn with_declared_parts<'n>(
+        mut self,
+        declared: impl IntoIterator<Item = &'n String>,
+    ) -> Self {
+        let mean = |name: &String| self.rewards.get(name).copied().unwrap_or_default();
+        self.rewards = declared.into_iter().map(|name| (name.clone(), mean(name))).into_map();
+        self
+    }
+
     /// Returns the share of solved episodes: the mean over tasks.
     pub fn exact_match(&self) -> f64 {
         self.overall.avg.mean
@@ -324,7 +335,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::run_dir::tests::episode;
-    use crate::trajectory::{Fault, FaultKind};
+    use crate::trajectory::{Fault, FaultKind, RewardOf, RewardPart};
 
     /// Returns the share of all subsets of `k` of `n` episodes that contain one of the first `c`.
     fn brute_force(n: u32, c: u32, k: u32) -> f64 {
@@ -402,6 +413,18 @@ mod tests {
         let text = serde_json::to_string(&report).unwrap();
         assert!(text.contains(r#""pass_left_out":{"4":1}"#), "{text}");
         assert_eq!(serde_json::from_str::<EvalReport>(&text).unwrap(), report);
+    }
+
+    #[test]
+    fn a_report_of_a_run_has_the_declared_parts_of_the_reward_and_no_others() {
+        let part = |name: &str| RewardPart { name: name.into(), value: 0.5, of: RewardOf::Episode };
+        let mut one = episode("a", 0, true, 1);
+        one.rewards = vec![part("style"), part("verdict"), part("overlong_reply")];
+        let spec = EvalSpec { split: "test".into(), samples: 1, temperature: None, ask: None };
+        let declared = ["style", "units"].map(str::to_owned);
+        let report = EvalReport::of(&spec, &[one]).unwrap().with_declared_parts(&declared);
+        let expected = [("style".to_owned(), 0.5), ("units".to_owned(), 0.0)];
+        assert_eq!(report.rewards, expected.into());
     }
 
     #[test]

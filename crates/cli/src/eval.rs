@@ -80,7 +80,7 @@ pub(super) fn eval(args: &EvalArgs) -> Result<ExitCode, Failure> {
     for warning in Malformed::default().warning(&episodes) {
         progress.warn(&warning);
     }
-    let report = train::report(&spec, &episodes)?;
+    let report = train::report(&spec, plan.config.rewards.keys(), &episodes)?;
     let json = args.json.then(|| output::json(&report)).transpose()?;
     print(&json.unwrap_or_else(|| report.table(terminal::width())))
 }

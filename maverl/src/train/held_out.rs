@@ -41,7 +41,8 @@ pub async fn eval(
     spec: &EvalSpec,
     progress: &Arc<dyn Progress>,
 ) -> Result<EvalReport, TrainError> {
-    unscored::report(spec, &play(plan, registry, weights, spec, progress).await?)
+    let episodes = play(plan, registry, weights, spec, progress).await?;
+    unscored::report(spec, plan.config.rewards.keys(), &episodes)
 }
 
 /// Runs a plan's team on held-out tasks, and returns the episodes that [`eval`] counts. Equal plans use equal tasks and

@@ -46,6 +46,8 @@ pub(super) struct RunSettings {
     pub(super) steps: u64,
     pub(super) max_flat_steps: u64,
     pub(super) eval: EvalConfig,
+    /// Names of the parts of the reward that `[rewards]` has.
+    pub(super) rewards: Vec<String>,
     pub(super) checkpoint: CheckpointConfig,
     pub(super) record: RecordConfig,
     /// Episodes of a step whose texts are in the TensorBoard file.
@@ -281,7 +283,7 @@ impl<W: Trainable> Run<W> {
     /// Returns what evaluates.
     fn evaluator(&mut self) -> HeldOutEvaluator<'_, W> {
         let Self { settings, work, dir, journal, state, progress, interrupt, .. } = self;
-        let RunSettings { eval, measure, record, .. } = settings;
+        let RunSettings { eval, rewards, measure, record, .. } = settings;
         let records_episodes = record.evaluations;
         let progress = &**progress;
         HeldOutEvaluator {
@@ -290,6 +292,7 @@ impl<W: Trainable> Run<W> {
             journal,
             state,
             eval,
+            rewards,
             records_episodes,
             measure,
             progress,

@@ -140,6 +140,7 @@ async fn run_on(
         steps: plan.config.steps,
         max_flat_steps: plan.algorithm.max_flat_steps,
         eval: eval.clone(),
+        rewards: plan.config.rewards.keys().cloned().collect(),
         checkpoint: plan.config.checkpoint.clone(),
         record: plan.config.record.clone(),
         texts: plan.config.track.episodes,

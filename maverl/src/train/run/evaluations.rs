@@ -23,6 +23,8 @@ pub(crate) struct HeldOutEvaluator<'r, W> {
     pub(crate) journal: &'r mut Journal,
     pub(crate) state: &'r mut TrainerState,
     pub(crate) eval: &'r EvalConfig,
+    /// Names of the parts of the reward that `[rewards]` has.
+    pub(crate) rewards: &'r [String],
     /// True if episodes are recorded.
     pub(crate) records_episodes: bool,
     /// Name that the environment gives to the share of solved episodes.
@@ -42,7 +44,7 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
         let start = Instant::now();
         let spec = EvalSpec::new(eval, &eval.split);
         let episodes = self.work.evaluate(&spec).await?;
-        let report = unscored::report(&spec, &episodes)?;
+        let report = unscored::report(&spec, self.rewards, &episodes)?;
         let name = format!("step-{step:06}");
         if self.records_episodes {
             let places = self.dir.write_evaluation_episodes(&name, &episodes)?;
@@ -82,8 +84,8 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
         let both = if gives_up { self.interrupt.or(both).await } else { Some(both.await) };
         let Some((episodes, greedily)) = both.transpose()? else { return Ok(None) };
         let evaluation = Evaluation {
-            sampled: unscored::report(&sampled, &episodes)?,
-            greedy: unscored::report(&greedy, &greedily)?,
+            sampled: unscored::report(&sampled, self.rewards, &episodes)?,
+            greedy: unscored::report(&greedy, self.rewards, &greedily)?,
         };
         let greedy_name = format!("{name}-greedy");
         let mut recorded = Vec::new();

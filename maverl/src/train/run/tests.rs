@@ -142,6 +142,7 @@ fn settings_of(Origin { config, .. }: &Origin) -> RunSettings {
         steps: config.steps,
         max_flat_steps: config.algorithm.max_flat_steps,
         eval: config.eval.clone(),
+        rewards: Vec::new(),
         checkpoint: config.checkpoint.clone(),
         record: config.record.clone(),
         texts: config.track.episodes,

@@ -7,13 +7,18 @@ use crate::trajectory::{Episode, Fault, Outcome};
 /// Maximum number of messages of faults.
 const MESSAGES: usize = 3;
 
-/// Returns the report of episodes of held-out tasks.
+/// Returns the report of episodes of held-out tasks. `declared` are the names of the parts of the reward that `[rewards]` has.
 ///
 /// # Errors
 ///
 /// If none of them was scored.
-pub fn report(spec: &EvalSpec, episodes: &[Episode]) -> Result<EvalReport, TrainError> {
+pub fn report<'n>(
+    spec: &EvalSpec,
+    declared: impl IntoIterator<Item = &'n String>,
+    episodes: &[Episode],
+) -> Result<EvalReport, TrainError> {
     let report = EvalReport::of(spec, episodes);
+    let report = report.map(|report| report.with_declared_parts(declared));
     report.ok_or_else(|| none_scored(episodes, format!("on `{}`", spec.split)))
 }
 
@@ -107,7 +112,7 @@ mod tests {
         let episodes = [timed_out(episode("a", 0, true, 1)), timed_out(episode("b", 0, true, 1))];
         assert!(check(&episodes, 1.0).is_ok());
         let spec = EvalSpec { split: "test".to_owned(), samples: 1, temperature: None, ask: None };
-        let text = report(&spec, &episodes).map_err(|e| e.to_string()).expect_err("no score");
+        let text = report(&spec, [], &episodes).map_err(|e| e.to_string()).expect_err("no score");
         let expected =
             "not one of 2 episodes on `test` could be scored (timeout: 2):\n  timeout: too late";
         assert_eq!(text, expected);
