@@ -120,6 +120,7 @@ pub struct DistillPlan {
     pub divergence: TeacherDivergence,
     /// Weight of the teacher in the mean distribution of `jsd`.
     #[setting(default = 0.5, range = above(0.0)..1.0, idle_unless = "divergence = 'jsd'")]
+    #[setting(idle_unless = "kind = 'divergence'")]
     pub beta: f64,
     /// Number of the teacher's most probable tokens that are compared; that of the vocabulary compares all.
     #[setting(default = 32, range = 1..=MANY, idle_unless = "kind = 'divergence'")]

@@ -15,6 +15,8 @@ def start_environment(path):
     waits = [m for m in ("reset", "step", "score", "tools", "fork", "close") if inspect.iscoroutinefunction(getattr(world, m, None))]
     if waits:
         raise Unusable(f"`{waits[0]}` of `{name}` is `async def`; write `def`, and `asyncio.run` in it if it has to wait")
+    if callable(getattr(world, "tools", None)) and not callable(getattr(world, "step", None)):
+        raise Unusable(f"`{name}` has `tools` and no method `step`; a call of a tool is an action of `step(state, action)`")
     own = True
     if callable(getattr(world, "step", None)):
         required, accepted, _ = parameters_of(world.step)

@@ -75,6 +75,17 @@ class Space:
     n, start = 3, 0
 
 
+class Tools:
+    def reset(self, task, seed):
+        return {}
+
+    def tools(self):
+        return [{"name": "go", "description": "", "parameters": {"type": "object"}}]
+
+    def stp(self, state, action):
+        return {}
+
+
 class Walk:
     """The methods of Gymnasium."""
 
@@ -240,6 +251,11 @@ async fn mistakes_of_a_class_are_named_with_file_and_line() {
     assert_eq!(
         invalid(PythonEnvironment { watch, ..environment("Grid") }),
         "`watch`: `lib/*.py` names no file"
+    );
+    let mut tools = environment("Tools");
+    let error = Environment::start(&mut tools, dir.path()).unwrap_err();
+    assert!(
+        error.0.starts_with("env.py: `Tools` has `tools` and no method `step`; a call of a tool")
     );
     let mut space = environment("Space");
     let error = Environment::start(&mut space, dir.path()).unwrap_err();
