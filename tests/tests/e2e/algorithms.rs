@@ -487,6 +487,52 @@ fn moments_in_8_bits_resume_to_the_bit() {
 }
 
 #[test]
+fn rounded_moments_and_none_are_told_of_on_a_resume_and_make_checkpoints_smaller() {
+    let lab = lab();
+    let set = ["checkpoint.every=1", "eval.before_and_after=false", "steps=2"];
+    let whole = lab.train("whole", &[&set[..2], &["steps=4"]].concat());
+    let file = "checkpoints/step-000002/policies/tiny/optimizer.safetensors";
+    let mut sizes = Vec::new();
+    for (moments, says) in [
+        ("f32", None),
+        ("bf16", Some("the moments of the optimizers are rounded to bf16")),
+        ("none", Some("the optimizers begin with fresh moments, because there are none")),
+    ] {
+        let key = format!("checkpoint.moments={moments:?}");
+        let run = lab.train(moments, &[&set[..], &[&key]].concat());
+        let rows = run.bytes("metrics.jsonl");
+        assert!(whole.bytes("metrics.jsonl").starts_with(&rows), "{moments}");
+        sizes.push(run.bytes(file).len());
+        let ended = lab.run(&["train", "--resume", moments, "--steps", "4"]).succeeded();
+        match says {
+            Some(says) => drop(ended.says(&[says, "checkpoint of step 2 (`checkpoint.moments`)"])),
+            None => assert!(!ended.stderr.contains("moments"), "{ended}"),
+        }
+        assert_eq!(run.weights(4, "tiny") == whole.weights(4, "tiny"), says.is_none(), "{moments}");
+        let warned = String::from_utf8(run.bytes("warnings.jsonl")).unwrap();
+        assert_eq!(says.is_some_and(|says| warned.contains(says)), says.is_some(), "{warned}");
+        // Steps before the resume were learned with whole moments.
+        replays(&lab, moments, 2);
+    }
+    println!("optimizer.safetensors has {sizes:?} bytes");
+    assert!(2 * sizes[1] < sizes[0] + 20_000 && sizes[2] < 200, "{sizes:?}");
+    std::fs::remove_dir_all(lab.path("bf16/checkpoints/step-000003")).unwrap();
+    std::fs::remove_dir_all(lab.path("bf16/checkpoints/step-000004")).unwrap();
+    let name = lab.run(&["replay", "bf16", "4"]).succeeded().stdout;
+    let name = name.lines().next().unwrap().trim().to_owned();
+    let ended = lab.run(&["replay", "bf16", &name]);
+    ended.says(&[
+        "`checkpoint.moments`",
+        "Steps right after a checkpoint have nothing learned again",
+    ]);
+    let kind = "models.tiny.optim.kind=\"adamw8bit\"";
+    let rounded = ["check", "run.toml", "--set", kind, "--set", "checkpoint.moments=\"bf16\""];
+    lab.run(&rounded).failed().says(&["moments in 8 bits are not rounded again"]);
+    let none = ["check", "run.toml", "--set", kind, "--set", "checkpoint.moments=\"none\""];
+    lab.run(&none).succeeded();
+}
+
+#[test]
 fn muon_updates_matrices_and_resumes_to_the_bit() {
     let lab = lab();
     let set = ["models.tiny.optim.kind=\"muon\"", "eval.before_and_after=false", "steps=4"];

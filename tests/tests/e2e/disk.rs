@@ -54,6 +54,24 @@ fn a_file_that_may_not_grow_is_named_and_the_run_goes_on_when_it_may() {
 }
 
 #[test]
+fn a_checkpoint_that_fails_beside_the_run_ends_it_with_its_name_and_loses_no_older_one() {
+    let lab = lab();
+    let run = lab.train("run", &SET);
+    let before = run.lasting();
+    let resume = ["train", "--resume", "run", "--steps", "4"];
+    // A file has the name of the next checkpoint: its own files are written, and cannot become visible.
+    fs::write(run.0.join("checkpoints/step-000003"), "taken").unwrap();
+    let ended = lab.run(&resume).failed().says(&["Not a directory"]);
+    let error = blamed(&ended);
+    assert!(error.contains("cannot write `run/checkpoints/step-000003`"), "{error}");
+    kept(&run, &before);
+    assert!(run.is_tidy() && !run.0.join("checkpoints/step-000004").exists());
+    fs::remove_file(run.0.join("checkpoints/step-000003")).unwrap();
+    lab.run(&resume).succeeded();
+    run.equals(&lab.train("whole", &[&SET[1..], &["steps=4"]].concat()));
+}
+
+#[test]
 fn on_a_full_disk_a_run_stops_with_the_files_name_and_goes_on_when_there_is_space() {
     let lab = lab();
     let disk = lab.path("disk");

@@ -129,6 +129,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("eval.before_and_after", &["false"]),
     ("checkpoint.every", &["0", "3"]),
     ("checkpoint.best", &["false"]),
+    ("checkpoint.moments", &["f32", "bf16", "none"]),
     ("runtime.threads", &["2"]),
     ("runtime.kv_mib", &["64"]),
     ("runtime.micro_batch_tokens", &["100"]),
