@@ -22,6 +22,7 @@ mod preset;
 mod preset_keys;
 mod record;
 pub mod reference;
+mod replay;
 mod resolved;
 mod reward;
 mod reward_unit;
@@ -81,6 +82,7 @@ pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;
 pub use record::{CheckpointConfig, RecordConfig};
+pub use replay::{ReplayConfig, ReplayPlan};
 pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{

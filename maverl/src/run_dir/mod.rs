@@ -63,6 +63,7 @@ mod tracked;
 pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
+pub(crate) use files::rollouts_of;
 #[doc(hidden)]
 pub use format::{ChangedFile, FORMAT};
 #[doc(hidden)]
