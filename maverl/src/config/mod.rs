@@ -93,8 +93,8 @@ pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
 pub use teacher::{
-    DistillConfig, DistillHorizon, DistillKind, DistillPlan, HintPlace, TeacherChoice,
-    TeacherConfig, TeacherPolicy,
+    DistillConfig, DistillHorizon, DistillKind, DistillPlan, DistillSupport, HintPlace,
+    TeacherChoice, TeacherConfig, TeacherPolicy,
 };
 pub use track::{TrackConfig, TrackTarget, Tracker};
 

@@ -160,17 +160,56 @@ fn a_divergence_alone_moves_the_policy_towards_the_teacher_and_a_resumed_run_end
 }
 
 #[test]
+fn a_divergence_over_the_policy_s_own_tokens_falls_resumes_equally_and_is_the_same_on_two_ranks() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let set = [
+        "eval.before_and_after=false",
+        "task.tasks_per_step=4",
+        "algorithm.distill.task_coef=0.0",
+        "algorithm.distill.kind=\"divergence\"",
+        "algorithm.distill.support=\"student\"",
+        "algorithm.distill.top_k=8",
+        "teachers.earlier.model=\"big\"",
+        "teachers.me.policy=\"reference\"",
+        "teachers.me.hint=\"{{question}}\"",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher=\"me\"",
+        "runtime.threads=1",
+    ];
+    let set = [&MODELS[..], &[&*big], &set].concat();
+    let whole = lab.train("whole", &[&set[..], &["steps=8"]].concat());
+    let divergence = |row: &Value| number(row, "distill/tiny/divergence");
+    let steps = whole.steps();
+    let (first, last) = (divergence(&steps[0]), divergence(&steps[7]));
+    assert!(first > 0.0 && last < first, "{first} then {last}");
+    lab.train("parted", &[&set[..], &["steps=3"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "8"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    assert!(whole.weights(8, "tiny") == parted.weights(8, "tiny"));
+    replays(&lab, "whole", 6);
+    let short = [&set[..], &["steps=2"]].concat();
+    let (one, two) = (lab.train("one", &short), crate::ranks::train(&lab, "two", 2, &short));
+    crate::ranks::alike(&one, &two);
+}
+
+#[test]
 fn the_divergence_from_the_policy_itself_is_zero_and_changes_no_weight() {
     let lab = lab();
     let plain = lab.train("plain", &SHORT);
     let me = ["teachers.me.policy=\"self\"", "agents.\"duo/opener\".teacher=\"me\""];
-    let divergence = ["algorithm.distill.kind=\"divergence\""];
-    let itself = lab.train("itself", &[&SHORT[..], &me, &divergence].concat());
-    for row in itself.steps() {
-        assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
-        assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
+    for support in ["teacher", "student"] {
+        let support = format!("algorithm.distill.support=\"{support}\"");
+        let divergence = ["algorithm.distill.kind=\"divergence\"", &support];
+        let out = format!("itself-{}", support.len());
+        let itself = lab.train(&out, &[&SHORT[..], &me, &divergence].concat());
+        for row in itself.steps() {
+            assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
+            assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
+        }
+        assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
     }
-    assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
 }
 
 /// A server of a run's policies, which ends with the test.

@@ -49,7 +49,8 @@ pub struct Row {
     pub teacher: Option<TeacherTokens>,
 }
 
-/// The `k` most probable tokens of a teacher in the place of each of the `T` completion tokens of a row.
+/// Tokens in the place of each of the `T` completion tokens of a row, over which a policy is compared with a teacher: the `k` most
+/// probable ones of one of the two.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TeacherTokens {
     /// Token ids, `[T, k]`.

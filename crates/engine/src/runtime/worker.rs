@@ -128,12 +128,16 @@ impl<O: Backend> Operations for OwnedModels<O> {
         self.trainer.logprobs(&self.model, rows)
     }
 
-    fn top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.trainer.top_tokens(&self.model, rows, k)
+    fn top_tokens(&self, rows: &[Row], support: Support) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.top_tokens(&self.model, rows, support)
     }
 
-    fn reference_top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.trainer.reference_top_tokens(rows, k)
+    fn reference_top_tokens(
+        &self,
+        rows: &[Row],
+        support: Support,
+    ) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.reference_top_tokens(rows, support)
     }
 
     fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>> {
