@@ -200,10 +200,9 @@ fn the_divergence_from_the_policy_itself_is_zero_and_changes_no_weight() {
     let plain = lab.train("plain", &SHORT);
     let me = ["teachers.me.policy=\"self\"", "agents.\"duo/opener\".teacher=\"me\""];
     for support in ["teacher", "student"] {
-        let support = format!("algorithm.distill.support=\"{support}\"");
-        let divergence = ["algorithm.distill.kind=\"divergence\"", &support];
-        let out = format!("itself-{}", support.len());
-        let itself = lab.train(&out, &[&SHORT[..], &me, &divergence].concat());
+        let over = format!("algorithm.distill.support=\"{support}\"");
+        let divergence = ["algorithm.distill.kind=\"divergence\"", &over];
+        let itself = lab.train(&format!("itself-{support}"), &[&SHORT[..], &me, &divergence].concat());
         for row in itself.steps() {
             assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
             assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
