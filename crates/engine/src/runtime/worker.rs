@@ -25,6 +25,7 @@ use crate::runtime::critic::{Critic, SharedTrunk};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::generator::Published;
+use crate::runtime::packed::Support;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::queue::{Hosted, WorkerQueue};

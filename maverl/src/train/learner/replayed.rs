@@ -5,6 +5,7 @@
 //! replay` learns from them again. Rank 0 reads, and sends the episodes to the others.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use maverl_kernels::sample::derive_seed;
@@ -82,6 +83,9 @@ impl Learner {
         plan: &Plan,
         drawn: &[KeptGroup],
     ) -> Result<Vec<ReplayedGroup>, TrainError> {
+        if drawn.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut episodes = vec![Vec::new(); drawn.len()];
         for (place, episode) in self.peers.exchange(self.read_groups(drawn)?).await? {
             episodes[place].push(episode);
@@ -105,11 +109,12 @@ impl Learner {
         let (mut files, mut found) = (BTreeMap::new(), Vec::new());
         for (number, group) in drawn.iter().enumerate() {
             let Some(file) = self.file_of(group) else { continue };
-            if !files.contains_key(&group.step) {
-                files.insert(group.step, read_rollouts(&file)?);
-            }
-            let of_step = files[&group.step].iter().filter(|episode| group.contains(episode));
-            found.extend(of_step.map(|episode| (number, episode.clone())));
+            let episodes: &Vec<Episode> = match files.entry(group.step) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => unread.insert(read_rollouts(&file)?),
+            };
+            let own = episodes.iter().filter(|episode| group.contains(episode));
+            found.extend(own.map(|episode| (number, episode.clone())));
         }
         Ok(found)
     }
