@@ -176,8 +176,12 @@ mod tests {
         let most = case["params"]["capacity"].as_u64().unwrap() as usize;
         let mut buffer = GroupBuffer::default();
         groups.for_each(|group| buffer.add([group], most));
-        let kept: Vec<&str> =
-            case["outputs"]["kept"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+        let kept: Vec<&str> = case["outputs"]["kept"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| id.as_str().unwrap())
+            .collect();
         assert_eq!(names(buffer.groups()), kept);
         let (mut shares, draws) = (vec![0.0; most], 4000);
         for seed in 0..draws {

@@ -160,11 +160,8 @@ fn two_ranks_replay_the_groups_that_one_reads_and_repeat_to_the_byte() {
 /// Starts a run, or resumes it if it exists.
 fn start(lab: &Lab, out: &str) -> Child {
     let set = with(&["environment.jitter_ms=20"]);
-    let args = if lab.path(out).exists() {
-        vec!["train", "--resume", out]
-    } else {
-        train_args(out, &set)
-    };
+    let args =
+        if lab.path(out).exists() { vec!["train", "--resume", out] } else { train_args(out, &set) };
     spawn(lab, &args)
 }
 

@@ -202,7 +202,8 @@ fn the_divergence_from_the_policy_itself_is_zero_and_changes_no_weight() {
     for support in ["teacher", "student"] {
         let over = format!("algorithm.distill.support=\"{support}\"");
         let divergence = ["algorithm.distill.kind=\"divergence\"", &over];
-        let itself = lab.train(&format!("itself-{support}"), &[&SHORT[..], &me, &divergence].concat());
+        let itself =
+            lab.train(&format!("itself-{support}"), &[&SHORT[..], &me, &divergence].concat());
         for row in itself.steps() {
             assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
             assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");

@@ -73,7 +73,8 @@ fn of_estimator(advantage: &AdvantagePlan) -> Option<Reason> {
         AdvantagePlan::Declared(_) => "what only its crate knows",
         _ => "an episode with more than the other episodes of its task",
     };
-    let found = format!("`algorithm.advantage.kind` is {:?}, which compares {compares}", advantage.name());
+    let found =
+        format!("`algorithm.advantage.kind` is {:?}, which compares {compares}", advantage.name());
     Some((found, "set `advantage.kind` to \"group\" or \"opo\", or remove it"))
 }
 

@@ -8,9 +8,9 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Observed, Replayed, Sample, ValueTarget, add_observations, add_teachers, average_plays, baselines,
-    declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches, shaped_rewards,
-    value_batches, with_replayed,
+    self, Observed, Replayed, Sample, ValueTarget, add_observations, add_teachers, average_plays,
+    baselines, declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches,
+    shaped_rewards, value_batches, with_replayed,
 };
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};

@@ -96,7 +96,8 @@ impl Learner {
                 let file = self.file_of(kept).unwrap_or_default();
                 let KeptGroup { task, advantages, .. } = kept;
                 let turns = advantages.len();
-                let reason = format!("it had {turns} trained turns of task `{task}`, and has others");
+                let reason =
+                    format!("it had {turns} trained turns of task `{task}`, and has others");
                 damaged_error(&file, reason)
             })?;
             groups.push(group);

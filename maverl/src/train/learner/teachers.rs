@@ -125,12 +125,14 @@ async fn scores(
         DistillSupport::Teacher => {
             let rows = here(turns).map(|(scorer, turn)| (scorer, &turn.read));
             let rows: Vec<_> = rows.collect();
-            under_weights(policies, &rows, |scorer, rows| top_tokens(scorer, rows, k).boxed()).await?
+            under_weights(policies, &rows, |scorer, rows| top_tokens(scorer, rows, k).boxed())
+                .await?
         }
         DistillSupport::Student => {
             let rows = with_student_support(policies, (samples, turns), k).await?;
             let rows: Vec<_> = rows.iter().map(|(scorer, row)| (*scorer, row)).collect();
-            under_weights(policies, &rows, |scorer, rows| given_tokens(scorer, rows).boxed()).await?
+            under_weights(policies, &rows, |scorer, rows| given_tokens(scorer, rows).boxed())
+                .await?
         }
     };
     let sampled = tops.iter_mut().map(|top| std::mem::take(&mut top.sampled)).collect();

@@ -69,7 +69,9 @@ pub(super) fn numbers(
     let (mut logp, mut entropy) = (vec![0.0; ids.len()], vec![0.0; n]);
     logprobs(logits, vocab, &ids, inverse, &mut logp, &mut entropy);
     let mut found = Vec::with_capacity(n * (2 * k + 2));
-    for ((tokens, logp), entropy) in tokens.chunks_exact(k).zip(logp.chunks_exact(k + 1)).zip(entropy) {
+    for ((tokens, logp), entropy) in
+        tokens.chunks_exact(k).zip(logp.chunks_exact(k + 1)).zip(entropy)
+    {
         found.extend(tokens.iter().map(|&id| id as f32));
         let of_tokens = tokens.iter().zip(logp);
         found.extend(of_tokens.map(|(&id, &logp)| if is_known(id) { logp } else { ABSENT }));
@@ -118,8 +120,7 @@ mod tests {
     fn given_tokens_keep_their_order_and_one_that_the_model_lacks_is_improbable() {
         let logits = [0.0, 1.0, 3.0, 2.0, 0.5, 0.25, 0.0, -1.0];
         let given = [1, 9, 2, 3, 0, 8];
-        let found =
-            TopTokens::of_row(&numbers(&logits, 4, (&[0, 2], &[1.0, 0.5]), &given), 2);
+        let found = TopTokens::of_row(&numbers(&logits, 4, (&[0, 2], &[1.0, 0.5]), &given), 2);
         let tops = most_probable(&logits, 4, 4);
         let all = TopTokens::of_row(&numbers(&logits, 4, (&[0, 2], &[1.0, 0.5]), &tops), 2);
         assert_eq!((&found.ids[..], &found.sampled), (&given[..], &all.sampled));

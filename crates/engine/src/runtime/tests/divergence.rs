@@ -1,7 +1,7 @@
 //! Updates with the divergence from a teacher.
 
-use super::slopes::{assert_slopes, first_moments};
 use super::ranks::testing::on_ranks;
+use super::slopes::{assert_slopes, first_moments};
 use super::splits::updated_alike;
 use super::*;
 use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
@@ -202,7 +202,8 @@ fn tokens_of_the_student_and_their_scores_have_equal_bits_in_any_micro_batches_a
     let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for row in &whole {
         let own = row.teacher.as_ref().unwrap();
-        let first = |id: u32| Row { completion: vec![id], prompt: row.prompt.clone(), ..Row::default() };
+        let first =
+            |id: u32| Row { completion: vec![id], prompt: row.prompt.clone(), ..Row::default() };
         let rows: Vec<Row> = own.ids[..4].iter().map(|&id| first(id)).collect();
         let theirs = executor.block_on(teacher.logprobs(rows.clone())).unwrap().concat();
         assert_eq!(theirs, own.logprobs[..4], "as the teacher gives to each token alone");
