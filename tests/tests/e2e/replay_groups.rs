@@ -76,6 +76,11 @@ fn flat_groups_are_replaced_by_the_best_ones_with_the_log_probs_that_they_were_s
             assert!(1.0 <= mean && mean <= most && most < step as f64, "step {step}: {row:#}");
         }
         let score = |own: &Vec<f64>| own.iter().map(|a| a.abs()).sum::<f64>() / own.len() as f64;
+        let record = run.0.join(format!("samples/step-{step:06}.jsonl.zst"));
+        for group in read_samples(&record).unwrap().replayed {
+            let key = (group.source, group.task);
+            assert_eq!(by_task(&run, group.step)[&key], group.advantages, "those of its own step");
+        }
         scores.extend(tasks.values().filter(|own| !is_flat(own)).map(score));
         scores.sort_by(|a, b| b.total_cmp(a));
         scores.truncate(3);

@@ -15,7 +15,7 @@ use crate::config::ReplayPlan;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::run_dir::error::{At, damaged_error};
-use crate::run_dir::{RunDirError, read_rollouts, rollouts_of};
+use crate::run_dir::{ReplayedRecord, RunDirError, read_rollouts, rollouts_of};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::{StepAdvantages, StepPlan};
@@ -71,6 +71,7 @@ impl Learner {
         let kept = buffer.groups().len();
         let groups = self.recorded_groups(at.plan, &drawn).await?;
         advantages.metrics.extend(metrics(step, kept, &groups));
+        advantages.record.replayed = drawn.iter().map(record).collect();
         advantages.flat &= groups.is_empty();
         let replaced = flat.into_iter().take(groups.len()).collect();
         advantages.replayed = Replayed { groups, replaced };
@@ -119,6 +120,12 @@ impl Learner {
         }
         Ok(found)
     }
+}
+
+/// Returns the record of a group that is replayed.
+fn record(group: &KeptGroup) -> ReplayedRecord {
+    let KeptGroup { step, source, task, advantages, .. } = group.clone();
+    ReplayedRecord { step, source, task, advantages }
 }
 
 /// Returns the metrics of a step, counted from 1: groups in the buffer, and groups that are replayed.
