@@ -413,6 +413,12 @@ mod tests {
             groups: vec![group(0, 2, 0.5, deviation), group(1, 1, 1.0, 0.0)],
             deviation_groups: Vec::new(),
             samples: vec![sample(0, 0, 1.0, a), sample(1, 0, 0.0, -a), sample(2, 1, 1.0, 0.0)],
+            replayed: vec![ReplayedRecord {
+                step: 1,
+                source: "facts".into(),
+                task: "b".into(),
+                advantages: vec![a, -a],
+            }],
         }
     }
 
