@@ -57,6 +57,16 @@ impl SplitMix64 {
     }
 }
 
+/// Returns the arrival time of an item with a seed of its own and a weight above 0, `−ln(u) / weight`.
+///
+/// In the order of these times, items are drawn without repetition, the next one in proportion to its weight among those that are
+/// left (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+pub(crate) fn arrival_time(seed: u64, weight: f64) -> f64 {
+    let bits = SplitMix64::new(seed).bits();
+    let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    -libm::log(uniform) / weight
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -172,7 +172,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // Parts of a step.
-    ("algo", &["config", "credit", "loss", "plan", "runtime", "trajectory"]),
+    ("algo", &["config", "credit", "loss", "plan", "rng", "runtime", "trajectory"]),
     (
         "rollout",
         &[

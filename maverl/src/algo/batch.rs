@@ -3,7 +3,7 @@
 use maverl_engine::runtime::{Batch, Objective, ObservedText, Row, TeacherTokens};
 
 use crate::algo::advantage::ReplyPair;
-use crate::algo::{Observed, Sample};
+use crate::algo::{Observed, Replayed, Sample};
 use crate::config::TruncatedReply;
 use crate::plan::Plan;
 use crate::trajectory::{Episode, Finish};
@@ -26,15 +26,30 @@ pub fn batches(
     advantages: &[Vec<f64>],
     step: u64,
 ) -> Vec<(usize, Batch)> {
+    with_replayed(plan, (episodes, samples), advantages, &Replayed::default(), step)
+}
+
+/// Builds the batches of a step as [`batches`] does, with the rows of groups that are replayed after those of the samples. Rows of
+/// the tasks that these replace are skipped.
+pub(crate) fn with_replayed(
+    plan: &Plan,
+    (episodes, samples): (&[Episode], &[Sample]),
+    advantages: &[Vec<f64>],
+    replayed: &Replayed,
+    step: u64,
+) -> Vec<(usize, Batch)> {
     assert_eq!(advantages.len(), samples.len(), "batches: advantages of each sample");
     let mut batches = empty_batches(plan, step);
     for (policy, batch) in &mut batches {
-        let rows = samples.iter().zip(advantages).filter(|(sample, _)| sample.policy == *policy);
-        let rows = rows.map(|(sample, advantages)| Row {
-            skipped: is_skipped(plan, episodes, sample),
-            ..row(plan, episodes, sample, advantages)
-        });
-        batch.rows = rows.collect();
+        batch.rows = rows_of(plan, *policy, (episodes, samples), advantages);
+        let its = samples.iter().filter(|sample| sample.policy == *policy);
+        for (row, sample) in batch.rows.iter_mut().zip(its) {
+            row.skipped |= replayed.replaced.contains(&sample.task);
+        }
+        for group in &replayed.groups {
+            let of = (&group.episodes[..], &group.samples[..]);
+            batch.rows.extend(rows_of(plan, *policy, of, &group.advantages));
+        }
         batch.surrogate = plan.algorithm.custom_surrogate();
         batch.selection = plan.algorithm.select;
         batch.aggregation = plan.algorithm.aggregation;
@@ -44,6 +59,21 @@ pub fn batches(
     }
     batches.retain(|(_, batch)| batch.trained_rows().next().is_some());
     batches
+}
+
+/// Builds the rows of a policy's samples.
+fn rows_of(
+    plan: &Plan,
+    policy: usize,
+    (episodes, samples): (&[Episode], &[Sample]),
+    advantages: &[Vec<f64>],
+) -> Vec<Row> {
+    let rows = samples.iter().zip(advantages).filter(|(sample, _)| sample.policy == policy);
+    let rows = rows.map(|(sample, advantages)| Row {
+        skipped: is_skipped(plan, episodes, sample),
+        ..row(plan, episodes, sample, advantages)
+    });
+    rows.collect()
 }
 
 /// Adds the distributions of teachers, one or none for each of the samples of the batches, to their rows.
@@ -162,7 +192,7 @@ mod tests {
     use super::*;
     use crate::algo::advantage::pairs_of_step;
     use crate::algo::testing::{episode, plan, turn};
-    use crate::algo::{advantages, samples};
+    use crate::algo::{KeptGroup, ReplayedGroup, advantages, samples};
     use crate::config::Preset;
     use crate::credit::CPU;
     use crate::plan::AlgorithmPlan;
@@ -258,6 +288,41 @@ mod tests {
         assert_eq!(skipped(&plan, &[cut(0, 1.0), one]), [[true, false]]);
         let all = skipped(&plan, &[cut(0, 1.0), cut(1, 0.0)]);
         assert!(all.is_empty(), "a policy without rows has no batch: {all:?}");
+    }
+
+    #[test]
+    fn replayed_groups_follow_the_samples_and_what_they_replace_is_skipped() {
+        let plan = plan(&[("t/a", true), ("t/b", true)]);
+        let numbered = |task: &str, index, id: u32, seat: &str| {
+            let mut turn = turn(seat, 0);
+            turn.tokens.as_mut().unwrap().completion = vec![id, 0];
+            turn.tokens.as_mut().unwrap().version = 3;
+            episode(task, index, 0.0, vec![turn])
+        };
+        let episodes = [numbered("p", 0, 1, "t/a"), numbered("q", 0, 2, "t/a")];
+        let rows = samples(&episodes, &plan);
+        let old = vec![numbered("q", 0, 3, "t/a"), numbered("q", 1, 4, "t/b")];
+        let kept = KeptGroup {
+            step: 1,
+            source: "test".to_owned(),
+            task: "q".to_owned(),
+            score: 0.5,
+            advantages: vec![0.75, -0.25],
+        };
+        let group = ReplayedGroup::new(&plan, &kept, old).unwrap();
+        let replaced = [rows[0].task.clone()].into();
+        let replayed = Replayed { groups: vec![group], replaced };
+        let advantages = [vec![0.0; 2], vec![0.5; 2]];
+        let found = with_replayed(&plan, (&episodes, &rows), &advantages, &replayed, 0);
+        let of = |batch: &Batch| -> Vec<(u32, bool, f32)> {
+            let row = |row: &Row| (row.completion[0], row.skipped, row.advantages[1]);
+            batch.rows.iter().map(row).collect()
+        };
+        let [(0, a), (1, b)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(of(a), [(1, true, 0.0), (2, false, 0.5), (3, false, 0.75)]);
+        // A policy that has no sample in the step learns from the group too.
+        assert_eq!(of(b), [(4, false, -0.25)]);
+        assert_eq!(b.rows[0].logprobs, [-0.5, -0.25], "those of the sampler");
     }
 
     #[test]

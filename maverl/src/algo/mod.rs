@@ -50,6 +50,7 @@
 //! | [`clipped_value`](loss::clipped_value) | `½ max((V−R)², (V'−R)²)` | [2006.05990] | `loss/value.rs` |
 //! | [`Scale`] | running normalization of values; PopArt | MAPPO, [2103.01955]; PopArt, [1602.07714] | `value.rs` |
 //! | [`token_weights`] | aggregation of token losses | [2503.20783] compares them | `loss/aggregate.rs` |
+//! | `GroupBuffer` | groups with the largest mean absolute `A`, drawn in proportion to it | TRL | `replay.rs` |
 //! | [`batches`] | rows in the order that fixes every sum | | `batch.rs` |
 //! | [`OptimOptions::rate`](crate::runtime::OptimOptions::rate) | warm-up, then constant, linear or cosine | [1608.03983] eq. 5 | `runtime/optim.rs` |
 //!
@@ -114,6 +115,7 @@ mod batch;
 mod branch;
 mod mixer;
 mod observation;
+mod replay;
 mod sample;
 mod value;
 
@@ -127,7 +129,7 @@ pub use advantage::{Advantages, GroupSummary, Terms, shaped_rewards};
 pub(crate) use advantage::{
     advantages, average_plays, baselines, declared_advantages, equal_rewards, is_greedy,
 };
-pub(crate) use batch::{add_observations, add_teachers, row};
+pub(crate) use batch::{add_observations, add_teachers, row, with_replayed};
 pub use batch::{batches, pair_batches};
 pub(crate) use branch::{PlannedBranch, branches, further_branches};
 pub use maverl_engine::loss::{PolicyLoss, RowTokens, policy_gradient, token_weights};
@@ -136,5 +138,6 @@ pub use maverl_engine::runtime::{
 };
 pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
 pub(crate) use observation::{Observed, observed};
+pub(crate) use replay::{GroupBuffer, KeptGroup, Replayed, ReplayedGroup, StepGroups};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use value::{explained_variance, value_batches};

@@ -19,6 +19,7 @@ mod mistakes;
 mod mixture;
 mod plan;
 mod policies;
+mod replay;
 mod rewards;
 mod sources;
 mod staleness;

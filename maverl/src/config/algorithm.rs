@@ -11,6 +11,7 @@ use super::entropy::AdaptiveEntropy;
 use super::limits::MANY;
 use super::loss::{LossPlan, ReferencePlan};
 use super::preset::Preset;
+use super::replay::ReplayPlan;
 use super::teacher::DistillPlan;
 use super::verifier::VerifierPlan;
 use crate::loss::{AdaptiveKl, Aggregation, PreferenceOptions, Selection};
@@ -79,6 +80,9 @@ pub struct AlgorithmPlan {
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]
     pub distill: DistillPlan,
+    /// Groups of earlier steps that are trained on again.
+    #[setting(table)]
+    pub replay: ReplayPlan,
     /// Controller of `kl_coef`.
     #[setting(table, idle_when = "name = ['sft', 'dpo', 'spin', 'verifier']")]
     #[setting(idle_when = "name = 'online_dpo'")]

@@ -22,6 +22,7 @@ mod preset;
 mod preset_keys;
 mod record;
 pub mod reference;
+mod replay;
 mod resolved;
 mod reward;
 mod reward_unit;
@@ -81,6 +82,7 @@ pub use model::ModelConfig;
 pub use overlong::OverlongText;
 pub use preset::Preset;
 pub use record::{CheckpointConfig, RecordConfig};
+pub use replay::{ReplayConfig, ReplayPlan};
 pub use resolved::Resolved;
 pub(crate) use reward::STAGE;
 pub use reward::{
@@ -91,8 +93,8 @@ pub use reward_unit::{OnRewardError, RewardUnit};
 pub use rollout_server::{RolloutServerConfig, ServerKind};
 pub(crate) use served::{ServedTasks, TaskServer, is_served};
 pub use teacher::{
-    DistillConfig, DistillHorizon, DistillKind, DistillPlan, HintPlace, TeacherChoice,
-    TeacherConfig, TeacherPolicy,
+    DistillConfig, DistillHorizon, DistillKind, DistillPlan, DistillSupport, HintPlace,
+    TeacherChoice, TeacherConfig, TeacherPolicy,
 };
 pub use track::{TrackConfig, TrackTarget, Tracker};
 

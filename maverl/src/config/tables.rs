@@ -8,10 +8,11 @@ use super::{
     BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig,
     DistConfig, DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig,
     LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig,
-    ReferenceConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig, RewardServerConfig,
-    RewardUsageConfig, RewardVerifierConfig, RolloutConfig, RolloutServerConfig, RuntimeOptions,
-    SamplingConfig, Selection, Shaping, SurrogatePlan, TaskConfig, TeacherConfig, TrackConfig,
-    TrainOn, UpdateOrder, VerifierConfig, WorkerGroupConfig,
+    ReferenceConfig, ReplayConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig,
+    RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutConfig,
+    RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping, SurrogatePlan,
+    TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
+    WorkerGroupConfig,
 };
 use crate::settings::{Description, Key, Table, TableKind, Tagged};
 
@@ -117,7 +118,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 69] = [
+pub static TABLES: [DeclaredTable; 70] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
@@ -171,6 +172,7 @@ pub static TABLES: [DeclaredTable; 69] = [
         "algorithm.adaptive_entropy",
         "`[algorithm.adaptive_entropy]`",
     ),
+    DeclaredTable::of::<ReplayConfig>("algorithm.replay", "`[algorithm.replay]`"),
     DeclaredTable::of::<ReferenceConfig>("algorithm.reference", "`[algorithm.reference]`"),
     DeclaredTable::of::<InfluenceConfig>("algorithm.influence", "`[algorithm.influence]`"),
     DeclaredTable::of::<PreferenceConfig>("algorithm.preference", "`[algorithm.preference]`"),

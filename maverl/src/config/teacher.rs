@@ -122,9 +122,12 @@ pub struct DistillPlan {
     #[setting(default = 0.5, range = above(0.0)..1.0, idle_unless = "divergence = 'jsd'")]
     #[setting(idle_unless = "kind = 'divergence'")]
     pub beta: f64,
-    /// Number of the teacher's most probable tokens that are compared; that of the vocabulary compares all.
+    /// Number of the most probable tokens that are compared; that of the vocabulary compares all.
     #[setting(default = 32, range = 1..=MANY, idle_unless = "kind = 'divergence'")]
     pub top_k: NonZeroUsize,
+    /// Model whose most probable tokens are compared: the teacher, or the policy before the update (`student`).
+    #[setting(idle_unless = "kind = 'divergence'")]
+    pub support: DistillSupport,
     /// Compare all other tokens together as one more token. Without it, the probabilities of the `top_k` tokens are divided by
     /// their sum.
     #[setting(default = true, idle_unless = "kind = 'divergence'")]
@@ -147,6 +150,17 @@ pub enum DistillKind {
     Advantage,
     /// The divergence of the two distributions is a part of the loss of the token.
     Divergence,
+}
+
+/// Model whose most probable tokens a divergence compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DistillSupport {
+    /// The teacher.
+    #[default]
+    Teacher,
+    /// The policy, with the weights before the update of the step.
+    Student,
 }
 
 /// Tokens of a reply whose differences are summed for a token.

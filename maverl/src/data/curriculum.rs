@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::config::CurriculumConfig;
-use crate::rng::SplitMix64;
+use crate::rng::{SplitMix64, arrival_time};
 use crate::task::TaskList;
 use crate::trajectory::Episode;
 
@@ -77,18 +77,15 @@ impl Curriculum {
     /// Returns tasks in the order in which they are drawn: without repetition, the next one in proportion to its weight among
     /// those that are left. Tasks with weight 0 are left out.
     ///
-    /// Each task has an arrival time with its weight as rate, `−ln(u) / w`, and the order is that of these times
-    /// (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006). `u` depends on the seed and on the place of
-    /// the task alone.
+    /// The order is that of their [arrival times](arrival_time), which depend on the seed and on the place of the task alone.
     pub(super) fn order(&self, tasks: &[usize], seed: u64, rates: &SolveRates) -> Vec<usize> {
         let mut times = Vec::with_capacity(tasks.len());
         for &task in tasks {
             let (source, id) = &self.names[task];
             let weight = self.config.weight(rates.of_task(source, id));
-            let bits = SplitMix64::new(seed ^ SplitMix64::new(task as u64).bits()).bits();
-            let uniform = ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             if weight > 0.0 {
-                times.push((-libm::log(uniform) / weight, task));
+                let own = seed ^ SplitMix64::new(task as u64).bits();
+                times.push((arrival_time(own, weight), task));
             }
         }
         times.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -70,7 +70,8 @@ impl Kind {
     }
 }
 
-/// Returns true if a file holds episodes or samples. No other file depends on it.
+/// Returns true if a file holds episodes or samples. No other file depends on it, but for the episodes that a replay buffer
+/// refers to.
 fn is_episodes(file: &str) -> bool {
     file.ends_with(".jsonl.zst") || file.ends_with(TOKENS)
 }
@@ -78,7 +79,7 @@ fn is_episodes(file: &str) -> bool {
 impl RunDir {
     /// Returns the path of the rollouts of a step.
     pub fn rollouts(&self, step: u64) -> PathBuf {
-        self.path.join(rollouts(step))
+        rollouts_of(&self.path, step)
     }
 
     /// Returns the path of the rollouts of a step while its episodes are being run, for
@@ -337,6 +338,11 @@ pub enum Missing {
     Nothing,
     /// Episodes: rollouts, and those of evaluations.
     Episodes,
+}
+
+/// Returns the path of the rollouts of a step of the run in a directory.
+pub(crate) fn rollouts_of(run: &Path, step: u64) -> PathBuf {
+    run.join(rollouts(step))
 }
 
 fn rollouts(step: u64) -> String {

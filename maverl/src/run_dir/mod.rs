@@ -63,6 +63,7 @@ mod tracked;
 pub use clock::{SpanRecord, SpanRow, TurnTime, WorkerSample, read_clock};
 pub use error::RunDirError;
 pub use files::Missing;
+pub(crate) use files::rollouts_of;
 #[doc(hidden)]
 pub use format::{ChangedFile, FORMAT};
 #[doc(hidden)]
@@ -85,7 +86,9 @@ pub use rollouts::{read_ended_rollouts, read_rollouts};
 pub use rows::{EpisodeRow, SeatCounts, TRAIN, scan_rollouts};
 #[doc(hidden)]
 pub use samples::AdvantageTerms;
-pub use samples::{EstimatorRecord, GroupRecord, SampleRecord, StepSamples, read_samples};
+pub use samples::{
+    EstimatorRecord, GroupRecord, ReplayedRecord, SampleRecord, StepSamples, read_samples,
+};
 #[doc(hidden)]
 pub use text::episode_text;
 #[doc(hidden)]

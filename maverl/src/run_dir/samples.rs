@@ -23,6 +23,8 @@ pub struct StepSamples {
     pub deviation_groups: Vec<GroupRecord>,
     /// Samples, sorted by task, episode and turn.
     pub samples: Vec<SampleRecord>,
+    /// Groups of earlier steps that were trained on in place of flat ones.
+    pub replayed: Vec<ReplayedRecord>,
 }
 
 /// Estimator of the advantages of a step.
@@ -170,6 +172,20 @@ impl SampleRecord {
     }
 }
 
+/// A group of an earlier step that was trained on again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReplayedRecord {
+    /// Step that has its episodes.
+    pub step: u64,
+    /// Source of the task.
+    pub source: String,
+    /// Id of the task.
+    pub task: String,
+    /// Advantage of each of its turns, in the order of the samples of its step.
+    pub advantages: Vec<f64>,
+}
+
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -178,6 +194,7 @@ enum Line {
     Group(GroupRecord),
     DeviationGroup(GroupRecord),
     Sample(SampleRecord),
+    Replayed(ReplayedRecord),
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -191,11 +208,12 @@ fn is_zero(value: &f64) -> bool {
 
 /// Encodes the content of a file of samples.
 fn encode(path: &Path, step: &StepSamples) -> Result<Vec<u8>, RunDirError> {
-    let StepSamples { estimator, groups, deviation_groups, samples } = step.clone();
+    let StepSamples { estimator, groups, deviation_groups, samples, replayed } = step.clone();
     let lines = std::iter::once(Line::Step(estimator))
         .chain(groups.into_iter().map(Line::Group))
         .chain(deviation_groups.into_iter().map(Line::DeviationGroup))
-        .chain(samples.into_iter().map(Line::Sample));
+        .chain(samples.into_iter().map(Line::Sample))
+        .chain(replayed.into_iter().map(Line::Replayed));
     pack_lines(lines).at("compress", path)
 }
 
@@ -212,6 +230,7 @@ pub fn read_samples(path: &Path) -> Result<StepSamples, RunDirError> {
             Line::Group(group) => read.groups.push(group),
             Line::DeviationGroup(group) => read.deviation_groups.push(group),
             Line::Sample(sample) => read.samples.push(sample),
+            Line::Replayed(group) => read.replayed.push(group),
         }
     }
     Ok(read)
@@ -394,6 +413,12 @@ mod tests {
             groups: vec![group(0, 2, 0.5, deviation), group(1, 1, 1.0, 0.0)],
             deviation_groups: Vec::new(),
             samples: vec![sample(0, 0, 1.0, a), sample(1, 0, 0.0, -a), sample(2, 1, 1.0, 0.0)],
+            replayed: vec![ReplayedRecord {
+                step: 1,
+                source: "facts".into(),
+                task: "b".into(),
+                advantages: vec![a, -a],
+            }],
         }
     }
 

@@ -9,11 +9,13 @@ pub(super) mod kl_penalty;
 pub(super) mod live;
 pub(super) mod mixer;
 mod norms;
+mod replayed;
 mod saved;
 pub(super) mod state;
 mod teachers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,6 +60,8 @@ pub(super) struct Learner {
     mixer: Option<TeamMixer>,
     /// State of a verifier beside its weights; none before its first evaluation.
     pub(super) verifier: Option<VerifierRecord>,
+    /// Directory of the run whose episodes are read again; none before it is opened.
+    recorded: Option<PathBuf>,
     /// Place where advantages are computed.
     estimators: Estimators,
     /// Start of the computation of a step's advantages.
@@ -94,6 +98,7 @@ impl Learner {
             state: AlgorithmState::default(),
             mixer: None,
             verifier: None,
+            recorded: None,
             began: None,
             peers,
         }
@@ -186,6 +191,7 @@ impl Learner {
         estimator::device_error(estimators)?;
         let rows = (episodes, samples);
         teachers::teach(at.plan, &self.policies, rows, &mut advantages).await?;
+        self.replay_groups(at, samples, &mut advantages).await?;
         advantages.observed = observed(at.plan, episodes, samples, |policy, id| {
             self.policies[policy].tokenizer().token_bytes(id)
         });

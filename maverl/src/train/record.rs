@@ -72,6 +72,7 @@ pub(super) fn record(
         groups: of_mean.unwrap_or_default(),
         deviation_groups: deviation.unwrap_or_default(),
         samples: rows.collect(),
+        replayed: Vec::new(),
     }
 }
 

@@ -234,6 +234,7 @@ async fn return_to(
     steps: u64,
     progress: &dyn Progress,
 ) -> Result<(), TrainError> {
+    training.read_episodes_in(run.path());
     let (from, exact) = match checkpoint(run.path(), steps)? {
         Some(checkpoint) => {
             training.load(&checkpoint).await?;

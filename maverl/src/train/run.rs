@@ -98,7 +98,7 @@ impl<W: Trainable> Run<W> {
         place: &RunLocation,
         origin: &Origin,
         settings: RunSettings,
-        work: W,
+        mut work: W,
         progress: Arc<dyn Progress>,
         interrupt: Interrupt,
     ) -> Result<Opened<W>, TrainError> {

@@ -1,5 +1,6 @@
 //! Training of a plan's team: players, learner and data, put together, and what a run and each of its steps does with them.
 
+mod again;
 pub(super) mod dataset;
 pub(super) mod exact;
 mod origin;
@@ -13,16 +14,13 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use crate::IntoMap;
-use crate::algo::is_greedy;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::{Preset, TaskConfig};
 use crate::credit::Estimators;
 use crate::data;
 use crate::eval::EvalSpec;
-use crate::metrics::Metrics;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::Rollout;
 use crate::run_dir::{HELD_OUT, Origin, Provenance, RolloutWriter};
 use crate::runtime::{DeviceChoice, Runtime};
 use crate::train::ahead::{BatchesAhead, idle_share};
@@ -42,7 +40,7 @@ use crate::train::run::{Opened, Run, RunSettings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
 use crate::train::step::source::EpisodeSource;
-use crate::train::step::{learn, step};
+use crate::train::step::step;
 use crate::train::supervised;
 use crate::train::supervised::verifier::verify;
 use crate::train::training::dataset::{Dataset, Needs, files, hash, held_out};
@@ -273,35 +271,12 @@ impl<'p> Training<'p> {
         }
     }
 
-    /// Returns the rollout with which a training episode of step `step`, counted from 0, was run.
-    pub(super) fn rollout_of(&self, step: u64, episode: &Episode) -> Rollout {
-        let plan = plan_of(self.plan, self.swapped.as_ref(), step);
-        if is_greedy(plan, episode) {
-            self.players.at_temperature(plan, 0.0)
-        } else {
-            self.players.rollout(plan)
-        }
-    }
-
     /// Gives inference servers the current weights. Batches that servers of full weights sample for end before.
     async fn sync_servers(&self) -> Result<(), TrainError> {
         if let Some(ahead) = self.ahead.as_ref().filter(|_| self.servers.hold_one_version()) {
             ahead.lock().await.settle().await?;
         }
         self.servers.sync().await
-    }
-
-    /// Trains on the stored episodes of a step, counted from 0, with the learning rates of its stored metrics.
-    pub(super) async fn learn_again(
-        &mut self,
-        step: u64,
-        episodes: &[Episode],
-        rates: Option<&Metrics>,
-    ) -> Result<(), TrainError> {
-        let plan = plan_of(self.plan, self.swapped.as_ref(), step);
-        let at = StepPlan { plan, step, rates };
-        self.learner.begin(&at).await?;
-        learn(&at, &mut self.learner, episodes).await.map(drop)
     }
 }
 
@@ -370,7 +345,8 @@ impl Trainable for Training<'_> {
         }
     }
 
-    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+    fn open_in(&mut self, dir: &Path) -> Result<(), TrainError> {
+        self.learner.read_episodes_in(dir);
         Ok(self.players.open_in(dir)?)
     }
 

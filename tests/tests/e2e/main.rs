@@ -34,6 +34,7 @@ mod programs;
 mod python;
 mod ranks;
 mod recipes;
+mod replay_groups;
 mod resolved;
 mod rollout_servers;
 mod schema;

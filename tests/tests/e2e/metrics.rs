@@ -102,6 +102,15 @@ const OBSERVED: [&str; 2] = ["orchestra.name=\"duo/walk\"", "algorithm.loss.obse
 const CURRICULUM: &str =
     "task.curriculum.pools=[{ up_to = 0.5, weight = 1.0 }, { up_to = 1.0, weight = 0.5 }]";
 
+/// Groups that are replayed in place of flat ones.
+const REPLAY: [&str; 5] = [
+    "algorithm.replay.groups=4",
+    "algorithm.loss.correction=\"truncate\"",
+    "task.tasks_per_step=6",
+    "task.group_size=2",
+    "steps=6",
+];
+
 /// Runs in which together every metric occurs: name and settings.
 fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     let with = |more: &[&'static str]| [&["steps=2", "eval.before_and_after=false"], more].concat();
@@ -148,6 +157,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\""])),
         ("ahead", with(&["rollout.staleness=1"])),
+        ("groups", with(&REPLAY)),
         ("branches", with(&["algorithm.advantage.kind=\"counterfactual\""])),
         ("pairs", pairs.to_vec()),
         ("labeled", labeled),

@@ -159,18 +159,81 @@ fn a_divergence_alone_moves_the_policy_towards_the_teacher_and_a_resumed_run_end
     assert!(whole.weights(12, "tiny") == parted.weights(12, "tiny"));
 }
 
+/// The divergence over the policy's own tokens from a model that was trained.
+const STUDENT: [&str; 6] = [
+    "eval.before_and_after=false",
+    "algorithm.distill.task_coef=0.0",
+    "algorithm.distill.kind=\"divergence\"",
+    "algorithm.distill.support=\"student\"",
+    "algorithm.distill.top_k=8",
+    "teachers.earlier.model=\"big\"",
+];
+
+#[test]
+fn a_divergence_over_the_policy_s_own_tokens_moves_it_towards_the_teacher() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let both = [
+        "steps=12",
+        "task.group_size=1",
+        "task.tasks_per_step=8",
+        "algorithm.loss.invalid_reply_penalty=0.0",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher=\"earlier\"",
+    ];
+    let run = lab.train("run", &[&MODELS[..], &[&*big], &STUDENT, &both].concat());
+    let steps = run.steps();
+    let mean = |rows: &[Value]| {
+        let found = rows.iter().map(|row| number(row, "distill/tiny/divergence"));
+        found.sum::<f64>() / rows.len() as f64
+    };
+    let (first, last) = (mean(&steps[..3]), mean(&steps[9..]));
+    println!("divergence {first:.4} in the first steps, {last:.4} in the last");
+    assert!(first > 0.0 && last < 0.8 * first, "{first} then {last}");
+    let mass = number(&steps[0], "distill/tiny/mass");
+    assert!(mass > 0.0 && mass < 1.0, "{mass}");
+}
+
+#[test]
+fn a_run_that_compares_the_policy_s_own_tokens_resumes_equally_and_is_the_same_on_two_ranks() {
+    let lab = lab();
+    let big = trained_model(&lab);
+    let hinted = [
+        "teachers.me.policy=\"reference\"",
+        "teachers.me.hint=\"{{question}}\"",
+        "agents.\"duo/opener\".teacher=\"earlier\"",
+        "agents.\"duo/closer\".teacher=\"me\"",
+        "runtime.threads=1",
+    ];
+    let set = [&MODELS[..], &[&*big], &STUDENT, &hinted].concat();
+    let whole = lab.train("whole", &[&set[..], &["steps=4"]].concat());
+    lab.train("parted", &[&set[..], &["steps=2"]].concat());
+    lab.run(&["train", "--resume", "parted", "--steps", "4"]).succeeded();
+    let parted = Run(lab.path("parted"));
+    assert_eq!(whole.bytes("metrics.jsonl"), parted.bytes("metrics.jsonl"));
+    assert!(whole.weights(4, "tiny") == parted.weights(4, "tiny"));
+    replays(&lab, "whole", 4);
+    let short = [&set[..], &["steps=2"]].concat();
+    let (one, two) = (lab.train("one", &short), crate::ranks::train(&lab, "two", 2, &short));
+    crate::ranks::alike(&one, &two);
+}
+
 #[test]
 fn the_divergence_from_the_policy_itself_is_zero_and_changes_no_weight() {
     let lab = lab();
     let plain = lab.train("plain", &SHORT);
     let me = ["teachers.me.policy=\"self\"", "agents.\"duo/opener\".teacher=\"me\""];
-    let divergence = ["algorithm.distill.kind=\"divergence\""];
-    let itself = lab.train("itself", &[&SHORT[..], &me, &divergence].concat());
-    for row in itself.steps() {
-        assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
-        assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
+    for support in ["teacher", "student"] {
+        let over = format!("algorithm.distill.support=\"{support}\"");
+        let divergence = ["algorithm.distill.kind=\"divergence\"", &over];
+        let itself =
+            lab.train(&format!("itself-{support}"), &[&SHORT[..], &me, &divergence].concat());
+        for row in itself.steps() {
+            assert_eq!(row["distill/tiny/divergence"], 0.0, "{row}");
+            assert_eq!(row["distill/tiny/kl"], 0.0, "{row}");
+        }
+        assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
     }
-    assert!(plain.weights(3, "tiny") == itself.weights(3, "tiny"));
 }
 
 /// A server of a run's policies, which ends with the test.

@@ -39,6 +39,7 @@ const PAGES: [(&str, &str); 37] = [
     ("algorithm.adaptive_kl", "algorithms/loss.md"),
     ("algorithm.adaptive_entropy", "algorithms/loss.md"),
     ("algorithm.select", "algorithms/loss.md"),
+    ("algorithm.replay", "algorithms/replay.md"),
     ("algorithm", "algorithms/index.md"),
     ("rewards.NAME.judge", "rewards.md"),
     ("rewards.NAME.python", "python.md"),

@@ -78,33 +78,38 @@ pub fn teacher_divergence(
     assert!(k > 0 && (teacher.len(), slopes.len()) == (k, k), "teacher_divergence: {k} tokens");
     let [(own, mass), (other, _)] = [policy, teacher].map(|logp| categories(logp, options.tail));
     let terms = own.iter().zip(&other).map(|(&q, &p)| options.term(q, p));
-    let (values, slopes_of): (Vec<f64>, Vec<f64>) = terms.unzip();
-    let probabilities = own.iter().map(|q| libm::exp(*q));
-    let base = match slopes_of.get(k) {
-        Some(rest) => *rest,
-        None => probabilities.clone().zip(&slopes_of).map(|(q, g)| q * g).sum(),
+    let (values, weighted): (Vec<f64>, Vec<f64>) = terms.unzip();
+    let base = match weighted.get(k) {
+        Some(rest) => rest / libm::exp(own[k]),
+        None => weighted.iter().sum(),
     };
-    for ((slope, q), g) in slopes.iter_mut().zip(probabilities).zip(&slopes_of) {
-        *slope = q * (g - base);
+    for ((slope, q), term) in slopes.iter_mut().zip(&own).zip(&weighted) {
+        *slope = term - libm::exp(*q) * base;
     }
     DistillLoss { value: values.iter().sum(), mass }
 }
 
 impl DistillOptions {
-    /// Returns the part of one category in the divergence, from the log-probs of both, and g.
+    /// Returns the part of one category in the divergence, from the log-probs of both, and q g. Both are finite, also where a
+    /// probability is 0 in f64.
     fn term(&self, q: f64, p: f64) -> (f64, f64) {
         let [own, other] = [q, p].map(libm::exp);
         match self.divergence {
-            TeacherDivergence::Reverse => (own * (q - p), q - p),
-            TeacherDivergence::Forward => (other * (p - q), -libm::exp(p - q)),
+            TeacherDivergence::Reverse => (own * (q - p), own * (q - p)),
+            TeacherDivergence::Forward => (other * (p - q), -other),
             TeacherDivergence::Jsd => {
-                let middle = libm::log((1.0 - self.beta) * own + self.beta * other);
-                let [by_own, by_other] = [q - middle, p - middle];
-                let value = self.beta * other * by_other + (1.0 - self.beta) * own * by_own;
-                (value, (1.0 - self.beta) * by_own)
+                let middle = log_sum(&[q + libm::log(1.0 - self.beta), p + libm::log(self.beta)]);
+                let by_own = (1.0 - self.beta) * own * (q - middle);
+                (self.beta * other * (p - middle) + by_own, by_own)
             }
         }
     }
+}
+
+/// Computes `log Σ exp(xᵢ)`.
+fn log_sum(x: &[f64]) -> f64 {
+    let largest = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    largest + libm::log(x.iter().map(|x| libm::exp(x - largest)).sum())
 }
 
 /// Returns the log-probs of the categories, `[k]` or with a tail `[k + 1]`, and the probability of the support.
@@ -114,8 +119,35 @@ fn categories(logp: &[f32], tail: bool) -> (Vec<f64>, f64) {
     if tail {
         own.push(libm::log((1.0 - mass).max(REST)));
     } else {
-        let all = libm::log(mass);
+        let all = log_sum(&own);
         own.iter_mut().for_each(|logp| *logp -= all);
     }
     (own, mass)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_that_are_0_in_f64_have_finite_values_and_slopes() {
+        for divergence in
+            [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd]
+        {
+            for (policy, teacher, tail) in [
+                ([-750.0, -1e-6], [-0.1, -2.3], true),
+                ([-800.0, -1e-6], [-800.0, -1e-6], true),
+                ([-800.0, -1e-6], [-800.0, -1e-6], false),
+                ([-900.0, -800.0], [-0.1, -2.3], false),
+                ([-0.1, -2.3], [-900.0, -800.0], false),
+            ] {
+                let options = DistillOptions { divergence, beta: 0.3, tail };
+                let mut slopes = [f64::NAN; 2];
+                let loss = teacher_divergence(&options, &policy, &teacher, &mut slopes);
+                let numbers = [loss.value, loss.mass, slopes[0], slopes[1]];
+                assert!(numbers.iter().all(|x| x.is_finite()), "{options:?}: {numbers:?}");
+                assert!(loss.value >= -1e-9, "{options:?}: {}", loss.value);
+            }
+        }
+    }
 }

@@ -57,7 +57,8 @@ pub struct ObservedText {
     pub row: usize,
 }
 
-/// The `k` most probable tokens of a teacher in the place of each of the `T` completion tokens of a row.
+/// Tokens in the place of each of the `T` completion tokens of a row, over which a policy is compared with a teacher: the `k` most
+/// probable ones of one of the two.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TeacherTokens {
     /// Token ids, `[T, k]`.

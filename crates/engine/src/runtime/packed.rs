@@ -5,6 +5,7 @@
 mod top;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use maverl_kernels::sample::derive_seed;
 
@@ -15,6 +16,7 @@ use crate::net::ops::{Backend, Buffer, Targets};
 use crate::net::{Context, Decoder, Forest, PackedForest, Pool, Rows};
 use crate::runtime::{Row, ValueText};
 
+pub(crate) use top::Support;
 pub use top::TopTokens;
 
 /// Number of logits that are read at once.
@@ -226,25 +228,36 @@ impl PackedRows {
         Ok(model.logprobs(&picked, &self.targets, &self.inv_temperature)?.1)
     }
 
-    /// Computes the `k` most probable tokens of each entry, and numbers of them: `[M, 2 k + 2]`, as [`TopTokens`] reads them. Logits
-    /// of some entries at a time are read from the device.
+    /// Computes numbers of the tokens of a support at each entry: `[M, 2 k + 2]`, as [`TopTokens`] reads them. Logits of some
+    /// entries at a time are read from the device.
     pub(crate) fn top_tokens<O: Backend>(
         &self,
         (model, vocab): (&Decoder<O>, usize),
-        k: usize,
+        support: Support,
         pool: &mut Pool<O>,
     ) -> Result<Vec<f32>, ModelError> {
         let hidden = self.hidden(model, pool)?;
         let entries: Vec<u32> = (0..self.before.len() as u32).collect();
-        let mut found = Vec::with_capacity(entries.len() * (2 * k + 2));
+        let mut found = Vec::new();
         for rows in entries.chunks((LOGITS / vocab).max(1)) {
             let logits = model.read_logits(&hidden, rows, pool)?;
             let at = rows[0] as usize..rows[0] as usize + rows.len();
+            let tokens = match support {
+                Support::Top { k, among } => top::most_probable(&logits, vocab, (k, among)),
+                Support::Given => self.given(at.clone()),
+            };
             let of = (&self.targets[at.clone()], &self.inv_temperature[at]);
-            found.extend(top::numbers(&logits, vocab, of, k));
+            found.extend(top::numbers(&logits, vocab, of, &tokens));
         }
         pool.give([hidden]);
         Ok(found)
+    }
+
+    /// Returns the tokens of teachers at entries, `[n, k]`.
+    fn given(&self, entries: Range<usize>) -> Vec<u32> {
+        let tables = self.tables.chunks_exact(self.tables.len() / self.targets.len());
+        let own = tables.skip(entries.start).take(entries.len());
+        own.flat_map(|table| &table[1..]).copied().collect()
     }
 
     /// Divides the numbers of the entries, `[M, D]`, among the texts.

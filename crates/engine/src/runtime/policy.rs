@@ -1,5 +1,7 @@
 //! Handles to policies: their operations on the threads of worker groups.
 
+mod tops;
+
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
@@ -9,7 +11,7 @@ use crate::runtime::snapshots::SnapshotGenerator;
 use crate::runtime::worker::{PolicyOperations, Worker};
 use crate::runtime::{
     Batch, Completion, EngineStats, KvBlocks, Objective, Request, Row, RuntimeError, SavedMoments,
-    TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText,
+    UpdateStats, ValueBatch, ValueStats, ValueText,
 };
 use crate::text::Tokenizer;
 
@@ -218,36 +220,6 @@ impl Policy {
     pub async fn logprobs(&self, rows: Vec<Row>) -> Result<Vec<Vec<f32>>, RuntimeError> {
         self.check(&rows)?;
         self.worker.queue.at_barrier(self.slot, move |member| member.logprobs(&rows)).await
-    }
-
-    /// Computes the `k` most probable tokens in the place of each completion token of rows, at most the whole vocabulary. A
-    /// barrier (RT-1).
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`].
-    pub async fn top_tokens(
-        &self,
-        rows: Vec<Row>,
-        k: usize,
-    ) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.check(&rows)?;
-        self.worker.queue.at_barrier(self.slot, move |member| member.top_tokens(&rows, k)).await
-    }
-
-    /// Computes the `k` most probable tokens under the reference, as [`Policy::top_tokens`] does. A barrier (RT-1).
-    ///
-    /// # Errors
-    ///
-    /// See [`RuntimeError`]; also if no reference is kept for this policy.
-    pub async fn reference_top_tokens(
-        &self,
-        rows: Vec<Row>,
-        k: usize,
-    ) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.check(&rows)?;
-        let queue = &self.worker.queue;
-        queue.at_barrier(self.slot, move |member| member.reference_top_tokens(&rows, k)).await
     }
 
     /// Computes the values of texts by the policy's critic, each `[places]`. A barrier (RT-1).

@@ -25,6 +25,7 @@ use crate::runtime::critic::{Critic, SharedTrunk};
 use crate::runtime::device::OpenDevice;
 use crate::runtime::engine::Engine;
 use crate::runtime::generator::Published;
+use crate::runtime::packed::Support;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::queue::{Hosted, WorkerQueue};
@@ -128,12 +129,16 @@ impl<O: Backend> Operations for OwnedModels<O> {
         self.trainer.logprobs(&self.model, rows)
     }
 
-    fn top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.trainer.top_tokens(&self.model, rows, k)
+    fn top_tokens(&self, rows: &[Row], support: Support) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.top_tokens(&self.model, rows, support)
     }
 
-    fn reference_top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError> {
-        self.trainer.reference_top_tokens(rows, k)
+    fn reference_top_tokens(
+        &self,
+        rows: &[Row],
+        support: Support,
+    ) -> Result<Vec<TopTokens>, RuntimeError> {
+        self.trainer.reference_top_tokens(rows, support)
     }
 
     fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>> {

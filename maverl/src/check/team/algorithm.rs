@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::curriculum::check_curriculum;
 use super::losses::check_losses;
+use super::replay::check_replay;
 use crate::config::source::{Problems, path, path_within};
 use crate::config::{
     AdaptiveEntropy, AdvantagePlan, AlgorithmConfig, Config, GroupBaseline, JudgeMode, PairLoss,
@@ -21,6 +22,7 @@ pub(crate) fn check_algorithm(
     swap(algorithm, seats, problems);
     cycle(algorithm, seats, problems);
     check_curriculum(config, algorithm.preset, problems);
+    check_replay(algorithm, seats, problems);
     if algorithm.preset.is_supervised() {
         return preference(algorithm, problems);
     }

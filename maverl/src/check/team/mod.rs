@@ -21,6 +21,7 @@ mod overlong;
 mod policy;
 mod precision;
 mod prompts;
+mod replay;
 mod rewards;
 mod sampling;
 mod staleness;

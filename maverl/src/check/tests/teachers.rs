@@ -1,6 +1,7 @@
 //! Teachers: their models, the seats that have them, and what is refused.
 
 use super::*;
+use crate::config::DistillSupport;
 use crate::loss::{DistillOptions, TeacherDivergence};
 use crate::plan::{SeatTeachers, TeacherSource};
 
@@ -225,6 +226,10 @@ fn a_divergence_has_keys_of_its_own_and_no_doubt_about_means_of_advantages() {
     )));
     assert!(plan.warnings.iter().all(|warning| !warning.contains("mean over the reply")));
     let distill = &plan.algorithm.distill;
+    assert_eq!(distill.support, DistillSupport::Teacher);
+    let student = plan_of(&text(&taught("kind = \"divergence\"\nsupport = \"student\"", "drmas")));
+    assert_eq!(student.algorithm.distill.support, DistillSupport::Student);
+    warned(&taught("support = \"student\"", "drmas"), "`algorithm.distill.support` has no effect");
     let options = DistillOptions { divergence: TeacherDivergence::Jsd, beta: 0.9, tail: false };
     assert_eq!((distill.options(), distill.top_k.get()), (options, 8));
     warned(&taught("top_k = 8", "drmas"), "`algorithm.distill.top_k` has no effect");

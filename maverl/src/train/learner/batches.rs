@@ -8,9 +8,9 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Observed, Sample, ValueTarget, add_observations, add_teachers, average_plays, baselines,
-    declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches, shaped_rewards,
-    value_batches,
+    self, Observed, Replayed, Sample, ValueTarget, add_observations, add_teachers, average_plays,
+    baselines, declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches,
+    shaped_rewards, value_batches, with_replayed,
 };
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
@@ -60,6 +60,8 @@ pub(crate) struct StepAdvantages {
     pub(crate) tokens: Vec<Vec<f64>>,
     /// Distributions of the teacher of each sample `[N]`; empty unless their divergence is in the loss.
     pub(crate) taught: Vec<Option<TeacherTokens>>,
+    /// Groups of earlier steps that are trained on in place of flat ones.
+    pub(crate) replayed: Replayed,
     /// Texts of the environment in the prompts of samples, whose likelihood is in the loss.
     pub(crate) observed: Vec<Observed>,
     /// Pairs of replies, if the algorithm compares pairs.
@@ -323,7 +325,8 @@ pub(crate) fn batches(
     } else if plan.algorithm.preset.compares_pairs() {
         pair_batches(plan, episodes, samples, &advantages.pairs, step)
     } else {
-        let mut found = algo::batches(plan, episodes, samples, &advantages.tokens, step);
+        let StepAdvantages { tokens, replayed, .. } = advantages;
+        let mut found = with_replayed(plan, (episodes, samples), tokens, replayed, step);
         add_teachers(plan, samples, &advantages.taught, &mut found);
         add_observations(plan, (episodes, samples), &advantages.observed, &mut found);
         found

@@ -55,6 +55,7 @@ impl Learner {
             policy.load(&checkpoint.policy(policy.name())?).await?;
         }
         self.state = checkpoint.read(STATE)?.unwrap_or_default();
+        self.find_kept_groups()?;
         self.verifier = checkpoint.read(VERIFIER)?;
         let mixer = TeamMixer::load(plan, &checkpoint.path().join(MIXER));
         self.mixer = mixer.map_err(|source| TrainError::Mixer { source })?;

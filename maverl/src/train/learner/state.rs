@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::algo::GroupBuffer;
 use crate::algo::advantage::{EmaBaseline, RewardSpread};
 use crate::data::SolveRates;
 use crate::metrics::Metrics;
@@ -35,6 +36,9 @@ pub(crate) struct AlgorithmState {
     /// Solve rates of tasks: `task.curriculum`.
     #[serde(skip_serializing_if = "SolveRates::is_empty")]
     pub(crate) solve_rates: SolveRates,
+    /// Groups that may be replayed: `replay`.
+    #[serde(skip_serializing_if = "GroupBuffer::is_empty")]
+    pub(crate) replay: GroupBuffer,
     /// Values of verifiers that wait to be compared with the judgement of the environment.
     #[serde(skip_serializing_if = "Live::is_empty")]
     pub(crate) live: Live,

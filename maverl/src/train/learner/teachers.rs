@@ -1,5 +1,5 @@
 //! Teachers of a step: log-probabilities of sampled replies under other weights, or with a hint, as a part of the advantages; or the
-//! teachers' most probable tokens, for a loss.
+//! log-probs of the most probable tokens, for a loss.
 //!
 //! The equations are in `algo/advantage/distill.rs`, and of the loss in the engine's `loss/teacher.rs`. Teachers score rows in one
 //! pass for each policy, which computes what the rows begin with once.
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 
 use crate::algo::advantage::{add_teacher, teacher_differences};
 use crate::algo::{Row, Sample, row};
-use crate::config::{DistillKind, DistillPlan};
+use crate::config::{DistillKind, DistillPlan, DistillSupport};
 use crate::metrics::Metrics;
 use crate::plan::{Plan, TeacherSource};
 use crate::runtime::{Policy, RuntimeError, TeacherTokens, TopTokens};
@@ -57,7 +57,7 @@ struct TaughtTurn {
 struct Scores {
     /// Log-probs of the sampled tokens under the teacher, `[N][T]`.
     sampled: Vec<Vec<f32>>,
-    /// The teacher's most probable tokens, `[N]`; empty if they are not compared.
+    /// Tokens that are compared, with the teacher's log-probs, `[N]`; empty if none are.
     tops: Vec<TopTokens>,
 }
 
@@ -73,7 +73,8 @@ pub(crate) async fn teach(
         return Ok(());
     }
     let (turns, unfit) = taught_turns(plan, policies, episodes, samples)?;
-    let Scores { sampled, tops } = scores(&plan.algorithm.distill, policies, &turns).await?;
+    let scored = (samples, turns.as_slice());
+    let Scores { sampled, tops } = scores(&plan.algorithm.distill, policies, scored).await?;
     let own = policy_logprobs(policies, samples, &turns).await?;
     if advantages.flat {
         advantages.tokens.iter_mut().flatten().for_each(|advantage| *advantage = 0.0);
@@ -113,20 +114,53 @@ pub(crate) async fn teach(
 async fn scores(
     distill: &DistillPlan,
     policies: &[Policy],
-    turns: &[TaughtTurn],
+    (samples, turns): (&[Sample], &[TaughtTurn]),
 ) -> Result<Scores, RuntimeError> {
     if distill.kind == DistillKind::Advantage {
         let sampled = teacher_logprobs(policies, turns).await?;
         return Ok(Scores { sampled, tops: Vec::new() });
     }
     let k = distill.top_k.get();
-    let here = turns.iter().filter_map(|turn| Some((turn.scorer.here()?, &turn.read)));
-    let mut tops = under_weights(policies, &here.collect::<Vec<_>>(), |scorer, rows| {
-        top_tokens(scorer, rows, k).boxed()
-    })
-    .await?;
+    let mut tops = match distill.support {
+        DistillSupport::Teacher => {
+            let rows = here(turns).map(|(scorer, turn)| (scorer, &turn.read));
+            let rows: Vec<_> = rows.collect();
+            under_weights(policies, &rows, |scorer, rows| top_tokens(scorer, rows, k).boxed())
+                .await?
+        }
+        DistillSupport::Student => {
+            let rows = with_student_support(policies, (samples, turns), k).await?;
+            let rows: Vec<_> = rows.iter().map(|(scorer, row)| (*scorer, row)).collect();
+            under_weights(policies, &rows, |scorer, rows| given_tokens(scorer, rows).boxed())
+                .await?
+        }
+    };
     let sampled = tops.iter_mut().map(|top| std::mem::take(&mut top.sampled)).collect();
     Ok(Scores { sampled, tops })
+}
+
+/// Returns the turns that policies of this process score, each with its scorer.
+fn here(turns: &[TaughtTurn]) -> impl Iterator<Item = ((usize, bool), &TaughtTurn)> {
+    turns.iter().filter_map(|turn| Some((turn.scorer.here()?, turn)))
+}
+
+/// Returns the rows that teachers read, with the `k` tokens in each place that the policy finds most probable.
+async fn with_student_support(
+    policies: &[Policy],
+    (samples, turns): (&[Sample], &[TaughtTurn]),
+    k: usize,
+) -> Result<Vec<((usize, bool), Row)>, RuntimeError> {
+    let policy = |turn: &TaughtTurn| (samples[turn.sample].policy, false);
+    let own: Vec<_> = here(turns).map(|(_, turn)| (policy(turn), &turn.own)).collect();
+    let tops =
+        under_weights(policies, &own, |scorer, rows| top_tokens(scorer, rows, k).boxed()).await?;
+    let mut rows = Vec::with_capacity(tops.len());
+    for ((scorer, turn), TopTokens { ids, .. }) in here(turns).zip(tops) {
+        // The log-probs are those that the teacher gives to the tokens.
+        let teacher = TeacherTokens { logprobs: vec![0.0; ids.len()], ids, coef: 0.0 };
+        rows.push((scorer, Row { teacher: Some(teacher), ..turn.read.clone() }));
+    }
+    Ok(rows)
 }
 
 /// Returns the turns that teachers score, and the samples whose prompt does not fit the teacher's context with the hint.
@@ -245,6 +279,18 @@ async fn top_tokens(
         policy.reference_top_tokens(rows, k).await
     } else {
         policy.top_tokens(rows, k).await
+    }
+}
+
+/// Computes the log-probs of given tokens of rows under a policy, or under its reference.
+async fn given_tokens(
+    (policy, reference): (&Policy, bool),
+    rows: Vec<Row>,
+) -> Result<Vec<TopTokens>, RuntimeError> {
+    if reference {
+        policy.reference_given_tokens(rows).await
+    } else {
+        policy.given_tokens(rows).await
     }
 }
 

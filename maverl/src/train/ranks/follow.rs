@@ -72,7 +72,7 @@ impl<W: Trainable> Trainable for Led<W> {
         self.peers.size() == 1
     }
 
-    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+    fn open_in(&mut self, dir: &Path) -> Result<(), TrainError> {
         self.work.open_in(dir)
     }
 

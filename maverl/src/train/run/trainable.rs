@@ -28,7 +28,7 @@ pub(crate) trait Trainable {
     }
     /// Writes what belongs to the run into its directory from now on. The directory is locked, and has returned to its last
     /// checkpoint.
-    fn open_in(&self, dir: &Path) -> Result<(), TrainError> {
+    fn open_in(&mut self, dir: &Path) -> Result<(), TrainError> {
         let _ = dir;
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(crate) fn mismatch_bound(plan: &Plan) -> f32 {
 /// Returns a warning about a policy whose log-probs in training differ from those of rollout by more than a device's kernels
 /// explain, with its name. Devices that are exact, and replies of earlier weights, have none.
 pub(crate) fn mismatch_warning(plan: &Plan, metrics: &Metrics) -> Option<(&'static str, String)> {
-    if plan.config.rollout.staleness > 0 {
+    if plan.config.rollout.staleness > 0 || plan.algorithm.replay.groups > 0 {
         return None;
     }
     plan.policies.iter().find_map(|policy| {

@@ -1,10 +1,12 @@
 //! Updates with the divergence from a teacher.
 
+use super::ranks::testing::on_ranks;
 use super::slopes::{assert_slopes, first_moments};
 use super::splits::updated_alike;
 use super::*;
 use crate::loss::{DistillOptions, TeacherDivergence, teacher_divergence};
 use crate::text::{ChatInput, ChatMessage};
+use maverl_dist::Ranks;
 
 const DIVERGENCES: [TeacherDivergence; 3] =
     [TeacherDivergence::Reverse, TeacherDivergence::Forward, TeacherDivergence::Jsd];
@@ -31,23 +33,25 @@ fn taught(options: DistillOptions) -> Batch {
 
 /// Computes the loss of a batch from log-probs of single tokens.
 async fn loss_of(policy: &Policy, batch: &Batch) -> f64 {
-    let (mut sum, mut tokens) = (0.0, 0);
+    let (mut sum, mut tokens, mut coef) = (0.0, 0, 0.0);
     for row in &batch.rows {
         let Some(teacher) = &row.teacher else { continue };
-        for place in 0..row.completion.len() {
-            let ids = &teacher.ids[place * 3..][..3];
+        let k = teacher.ids.len() / row.completion.len();
+        let places = teacher.ids.chunks_exact(k).zip(teacher.logprobs.chunks_exact(k));
+        for (place, (ids, other)) in places.enumerate() {
             let single = ids.iter().map(|&id| Row {
                 prompt: [&row.prompt[..], &row.completion[..place]].concat(),
                 completion: vec![id],
                 ..Row::default()
             });
             let own = policy.logprobs(single.collect()).await.unwrap().concat();
-            let mut slopes = [0.0; 3];
-            let found = teacher_divergence(&batch.distill, &own, &TEACHER, &mut slopes);
+            let mut slopes = vec![0.0; k];
+            let found = teacher_divergence(&batch.distill, &own, other, &mut slopes);
             (sum, tokens) = (sum + found.value, tokens + 1);
         }
+        coef = f64::from(teacher.coef);
     }
-    0.5 * sum / f64::from(tokens)
+    coef * sum / f64::from(tokens)
 }
 
 #[tokio::test]
@@ -117,16 +121,117 @@ fn a_divergence_falls_and_no_split_into_micro_batches_or_ranks_changes_it() {
     assert!(last.mean < first.mean && last.mass > first.mass, "{whole:?}");
 }
 
-/// Returns the gradient of one update of the model `tiny` with the `k` most probable tokens of the model `generalist` as its teacher,
-/// and the mass of these under `tiny`.
-async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
+/// Model whose most probable tokens are compared.
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    Student,
+    Teacher,
+}
+
+/// Returns a trained policy of the model `tiny`, and the model `generalist`, which is not trained.
+fn with_generalist() -> Setup {
     let mut setup = setup(&["p"]);
     let mut teacher = WorkerSpec::new("t", ModelSource::Builtin("generalist".to_owned()));
     teacher.policies[0].trained = false;
     setup.workers.push(teacher);
+    setup
+}
+
+fn set_teachers(rows: &mut [Row], tops: Vec<TopTokens>) {
+    for (row, TopTokens { ids, logprobs, .. }) in rows.iter_mut().zip(tops) {
+        row.teacher = Some(TeacherTokens { ids, logprobs, coef: 1.0 });
+    }
+}
+
+/// Gives rows a teacher, which is compared with the student on `k` tokens in each place.
+async fn teach(runtime: &Runtime, rows: &mut [Row], (whose, k): (Whose, usize)) {
+    let [student, teacher] = runtime.policies() else { panic!("two policies") };
+    let tops = match whose {
+        Whose::Teacher => teacher.top_tokens(rows.to_vec(), k).await.unwrap(),
+        Whose::Student => {
+            let own = student.top_tokens(rows.to_vec(), k).await.unwrap();
+            set_teachers(rows, own);
+            teacher.given_tokens(rows.to_vec()).await.unwrap()
+        }
+    };
+    set_teachers(rows, tops);
+}
+
+/// Returns rows without advantages, with a teacher that is compared on the student's tokens.
+fn rows_of_student(tokens: usize, ranks: Option<&Ranks>) -> Vec<Row> {
+    let mut rows = given_rows(500, -5.0);
+    rows.truncate(6);
+    rows.iter_mut().for_each(|row| row.advantages.fill(0.0));
+    let mut setup = with_generalist();
+    setup.options.micro_batch_tokens = tokens.try_into().unwrap();
+    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
+    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    executor.block_on(teach(&runtime, &mut rows, (Whose::Student, 4)));
+    if let Some(ranks) = ranks {
+        ranks.channel(0).barrier().unwrap();
+        ranks.leave();
+    }
+    rows
+}
+
+#[test]
+fn the_gradient_over_tokens_of_the_student_is_the_difference_of_its_loss() {
+    let rows = rows_of_student(4096, None);
+    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for divergence in DIVERGENCES {
+        for tail in [true, false] {
+            let distill = DistillOptions { divergence, beta: 0.3, tail };
+            let batch = Batch { distill, lr: 1e-3, ..batch(rows.clone()) };
+            let loss = async |policy: &Policy| loss_of(policy, &batch).await;
+            let name = format!("student's tokens, {divergence:?}, tail {tail}");
+            executor.block_on(assert_slopes(&name, (setup(&["p"]), batch.clone()), loss));
+        }
+    }
+}
+
+#[test]
+fn tokens_of_the_student_and_their_scores_have_equal_bits_in_any_micro_batches_and_on_two_ranks() {
+    let whole = rows_of_student(4096, None);
+    let parted = rows_of_student(16, None);
+    let both = on_ranks(2, |ranks| rows_of_student(4096, Some(&ranks)));
+    for other in [&parted, &both[0], &both[1]] {
+        assert_eq!(other, &whole);
+    }
+    let runtime = with_generalist().start();
+    let [student, teacher] = runtime.policies() else { panic!("two policies") };
+    let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for row in &whole {
+        let own = row.teacher.as_ref().unwrap();
+        let first =
+            |id: u32| Row { completion: vec![id], prompt: row.prompt.clone(), ..Row::default() };
+        let rows: Vec<Row> = own.ids[..4].iter().map(|&id| first(id)).collect();
+        let theirs = executor.block_on(teacher.logprobs(rows.clone())).unwrap().concat();
+        assert_eq!(theirs, own.logprobs[..4], "as the teacher gives to each token alone");
+        let ours = executor.block_on(student.logprobs(rows)).unwrap().concat();
+        assert!(ours.is_sorted_by(|a, b| a >= b), "the student's most probable tokens: {ours:?}");
+    }
+    let mut untaught = whole;
+    untaught[2].teacher = None;
+    let refused = executor.block_on(teacher.given_tokens(untaught)).unwrap_err().to_string();
+    assert!(refused.contains("row 2 has no tokens to be scored"), "{refused}");
+}
+
+#[test]
+fn no_split_into_micro_batches_or_ranks_changes_an_update_over_tokens_of_the_student() {
+    let rows = rows_of_student(4096, None);
+    let taught = || Batch { lr: 1e-3, ..batch(rows.clone()) };
+    let whole = updated_alike(taught, |stats| stats.divergence.unwrap().mean);
+    let [first, last] = [&whole[0], &whole[3]].map(|stats| stats.divergence.unwrap().mean);
+    assert!(last < first, "{whole:?}");
+}
+
+/// Returns the gradient of one update of the model `tiny` with the model `generalist` as its teacher, compared on `k` tokens in each
+/// place, and the mass of these under `tiny`.
+async fn taught_by_generalist(support: (Whose, usize), tail: bool) -> (Vec<f64>, f64) {
+    let mut setup = with_generalist();
     setup.workers[0].policies[0].optim.grad_clip = 1e9;
     let runtime = setup.start();
-    let [student, teacher] = runtime.policies() else { panic!("two policies") };
+    let student = &runtime.policies()[0];
     let mut rows = Vec::new();
     for seed in 0..6 {
         let question = format!("What is {} + {}?", 12 + 5 * seed, 7 + 3 * seed);
@@ -136,11 +241,7 @@ async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
         let request = Request::new(prompt.clone(), sampling(24), seed);
         rows.push(row(&student.generate(request).await.unwrap(), prompt, 0.0));
     }
-    let tops = teacher.top_tokens(rows.clone(), k).await.unwrap();
-    for (row, top) in rows.iter_mut().zip(tops) {
-        let TopTokens { ids, logprobs, .. } = top;
-        row.teacher = Some(TeacherTokens { ids, logprobs, coef: 1.0 });
-    }
+    teach(&runtime, &mut rows, support).await;
     let distill = DistillOptions { tail, ..DistillOptions::default() };
     let stats = student.update(Batch { distill, ..batch(rows) }).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -151,13 +252,17 @@ async fn taught_by_generalist(k: usize, tail: bool) -> (Vec<f64>, f64) {
 #[tokio::test]
 async fn with_a_tail_the_gradient_of_sixteen_tokens_is_nearer_to_that_of_the_whole_vocabulary() {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let (all, whole) = taught_by_generalist(1_000_000, true).await;
-    let mut found = Vec::new();
-    for tail in [true, false] {
-        let (own, mass) = taught_by_generalist(16, tail).await;
-        let cosine = dot(&all, &own) / (dot(&all, &all) * dot(&own, &own)).sqrt();
-        println!("16 tokens with mass {mass:.4} of {whole:.4}, tail {tail}: cosine {cosine:.4}");
-        found.push(cosine);
+    let (all, whole) = taught_by_generalist((Whose::Teacher, 1_000_000), true).await;
+    for whose in [Whose::Teacher, Whose::Student] {
+        let mut found = Vec::new();
+        for tail in [true, false] {
+            let (own, mass) = taught_by_generalist((whose, 16), tail).await;
+            let cosine = dot(&all, &own) / (dot(&all, &all) * dot(&own, &own)).sqrt();
+            println!(
+                "16 tokens of the {whose:?} with mass {mass:.4} of {whole:.4}, tail {tail}: cosine {cosine:.4}"
+            );
+            found.push(cosine);
+        }
+        assert!(found[0] > 0.5 && found[0] > found[1], "{whose:?}: {found:?}");
     }
-    assert!(found[0] > 0.5 && found[0] > found[1], "{found:?}");
 }

@@ -8,7 +8,7 @@ use crate::files::ModelError;
 use crate::loss::{self, Pair, PreferenceOptions, preference};
 use crate::net::ops::Backend;
 use crate::net::{Decoder, Model, Pool};
-use crate::runtime::packed::PackedRows;
+use crate::runtime::packed::{PackedRows, Support};
 use crate::runtime::{Batch, Row, RuntimeError, TopTokens};
 
 impl<O: Backend> Trainer<O> {
@@ -30,44 +30,52 @@ impl<O: Backend> Trainer<O> {
             .map_err(|error| self.failed_update(&error))
     }
 
-    /// Computes the `k` most probable tokens in the place of each completion token of rows, at most the whole vocabulary.
+    /// Computes the log-probs of the tokens of a support in the place of each completion token of rows, at most of the whole
+    /// vocabulary.
     pub(crate) fn top_tokens(
         &self,
         model: &Model<O>,
         rows: &[Row],
-        k: usize,
+        support: Support,
     ) -> Result<Vec<TopTokens>, RuntimeError> {
         check_routes(model, rows)
-            .and_then(|()| self.tops_of(model, rows, k))
+            .and_then(|()| self.tops_of(model, rows, support))
             .map_err(|error| self.failed_update(&error))
     }
 
-    /// Computes the `k` most probable tokens under the reference.
+    /// Computes the log-probs of the tokens of a support under the reference.
     pub(crate) fn reference_top_tokens(
         &self,
         rows: &[Row],
-        k: usize,
+        support: Support,
     ) -> Result<Vec<TopTokens>, RuntimeError> {
         self.kept_reference()
-            .and_then(|reference| self.tops_of(reference, rows, k))
+            .and_then(|reference| self.tops_of(reference, rows, support))
             .map_err(|error| self.failed_update(&error))
     }
 
-    /// Computes the most probable tokens of rows under a model, whose routers choose experts themselves.
+    /// Computes the log-probs of the tokens of a support under a model, whose routers choose experts themselves.
     fn tops_of(
         &self,
         model: &Model<O>,
         rows: &[Row],
-        k: usize,
+        support: Support,
     ) -> Result<Vec<TopTokens>, ModelError> {
         let rows: Vec<&Row> = rows.iter().collect();
         let (vocab, mut pool) = (model.config.vocab_size, self.pools.lend());
-        let k = k.min(vocab);
+        let support = match support {
+            Support::Top { k, among } => {
+                let among = among.min(vocab);
+                Support::Top { k: k.min(among), among }
+            }
+            Support::Given => Support::Given,
+        };
         let pass = pass_of_rows(&rows, true);
         let found = pass.lists(&self.peers, self.micro_batch_tokens, |packed, _| {
-            packed.unrouted().top_tokens((&model.decoder, vocab), k, &mut pool)
+            packed.unrouted().top_tokens((&model.decoder, vocab), support, &mut pool)
         })?;
-        Ok(found.iter().map(|numbers| TopTokens::of_numbers(numbers, k)).collect())
+        let tokens = found.iter().zip(&rows);
+        Ok(tokens.map(|(numbers, row)| TopTokens::of_row(numbers, row.completion.len())).collect())
     }
 
     /// Returns the reference; an error if none is kept.

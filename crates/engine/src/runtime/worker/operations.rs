@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::files::ModelError;
 use crate::runtime::generator::Published;
+use crate::runtime::packed::Support;
 use crate::runtime::snapshots::Placing;
 use crate::runtime::{
     Batch, Row, RuntimeError, SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats,
@@ -34,11 +35,15 @@ pub(crate) trait Operations {
     /// Computes the current log-probs of the rows' completions.
     fn logprobs(&self, rows: &[Row]) -> Result<Vec<Vec<f32>>, RuntimeError>;
 
-    /// Computes the `k` most probable tokens in the place of each completion token of rows.
-    fn top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError>;
+    /// Computes the log-probs of the tokens of a support in the place of each completion token of rows.
+    fn top_tokens(&self, rows: &[Row], support: Support) -> Result<Vec<TopTokens>, RuntimeError>;
 
-    /// Computes the `k` most probable tokens under the reference.
-    fn reference_top_tokens(&self, rows: &[Row], k: usize) -> Result<Vec<TopTokens>, RuntimeError>;
+    /// Computes the log-probs of the tokens of a support under the reference.
+    fn reference_top_tokens(
+        &self,
+        rows: &[Row],
+        support: Support,
+    ) -> Result<Vec<TopTokens>, RuntimeError>;
 
     /// Computes the critic's values of texts.
     fn values(&self, texts: &[ValueText]) -> Option<Result<Vec<Vec<f32>>, RuntimeError>>;

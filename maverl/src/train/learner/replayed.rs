@@ -1,0 +1,145 @@
+//! Replay of groups (`algorithm.replay`): groups of earlier steps are read from the files of episodes that the run wrote, and take
+//! the place of flat groups of a step.
+//!
+//! The state of the algorithm has references to these files alone. So a run that is resumed replays the same groups, and `maverl
+//! replay` learns from them again. Rank 0 reads, and sends the episodes to the others.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
+
+use maverl_kernels::sample::derive_seed;
+
+use crate::algo::{KeptGroup, Replayed, ReplayedGroup, Sample, StepGroups};
+use crate::config::ReplayPlan;
+use crate::metrics::Metrics;
+use crate::plan::Plan;
+use crate::run_dir::error::{At, damaged_error};
+use crate::run_dir::{ReplayedRecord, RunDirError, read_rollouts, rollouts_of};
+use crate::train::error::TrainError;
+use crate::train::learner::Learner;
+use crate::train::learner::batches::{StepAdvantages, StepPlan};
+use crate::train::record::measure::mean_of;
+use crate::trajectory::Episode;
+
+/// Salt of the seeds of draws.
+const REPLAY: u64 = 0x7265_706c_6179;
+
+impl Learner {
+    /// Reads episodes of earlier steps in the directory of a run from now on.
+    pub(in crate::train) fn read_episodes_in(&mut self, dir: &Path) {
+        self.recorded = Some(dir.to_owned());
+    }
+
+    /// Fails if a file of episodes is gone that a kept group refers to.
+    pub(super) fn find_kept_groups(&self) -> Result<(), RunDirError> {
+        let groups = self.state.replay.groups().iter();
+        groups.filter_map(|group| self.file_of(group)).try_for_each(|file| {
+            let found = std::fs::metadata(&file);
+            found.map(drop).at("replay groups of episodes (`algorithm.replay`) of", &file)
+        })
+    }
+
+    /// Returns the file of the episodes of a group, on the rank that reads.
+    fn file_of(&self, group: &KeptGroup) -> Option<PathBuf> {
+        let dir = self.recorded.as_ref().filter(|_| self.peers.leads())?;
+        Some(rollouts_of(dir, group.step))
+    }
+
+    /// Chooses groups of earlier steps for the flat groups of a step, and keeps those of the step that are better than others. A
+    /// step that replays groups is not flat.
+    pub(super) async fn replay_groups(
+        &mut self,
+        at: &StepPlan<'_>,
+        samples: &[Sample],
+        advantages: &mut StepAdvantages,
+    ) -> Result<(), TrainError> {
+        let ReplayPlan { groups: most, max_age } = at.plan.algorithm.replay;
+        if most == 0 {
+            return Ok(());
+        }
+        let step = at.step + 1;
+        if advantages.flat {
+            advantages.tokens.iter_mut().flatten().for_each(|advantage| *advantage = 0.0);
+        }
+        let StepGroups { flat, kept } = StepGroups::new(step, samples, &advantages.tokens);
+        let seed = derive_seed(derive_seed(at.plan.config.seed, REPLAY), at.step);
+        let buffer = &mut self.state.replay;
+        buffer.retire(step, max_age);
+        let drawn = buffer.draw(flat.len(), seed);
+        buffer.add(kept, most as usize);
+        let kept = buffer.groups().len();
+        let groups = self.recorded_groups(at.plan, &drawn).await?;
+        advantages.metrics.extend(metrics(step, kept, &groups));
+        advantages.record.replayed = drawn.iter().map(record).collect();
+        advantages.flat &= groups.is_empty();
+        let replaced = flat.into_iter().take(groups.len()).collect();
+        advantages.replayed = Replayed { groups, replaced };
+        Ok(())
+    }
+
+    /// Reads the episodes of groups.
+    async fn recorded_groups(
+        &self,
+        plan: &Plan,
+        drawn: &[KeptGroup],
+    ) -> Result<Vec<ReplayedGroup>, TrainError> {
+        if drawn.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut episodes = vec![Vec::new(); drawn.len()];
+        for (place, episode) in self.peers.exchange(self.read_groups(drawn)?).await? {
+            episodes[place].push(episode);
+        }
+        let mut groups = Vec::with_capacity(drawn.len());
+        for (kept, episodes) in drawn.iter().zip(episodes) {
+            let group = ReplayedGroup::new(plan, kept, episodes).ok_or_else(|| {
+                let file = self.file_of(kept).unwrap_or_default();
+                let KeptGroup { task, advantages, .. } = kept;
+                let turns = advantages.len();
+                let reason =
+                    format!("it had {turns} trained turns of task `{task}`, and has others");
+                damaged_error(&file, reason)
+            })?;
+            groups.push(group);
+        }
+        Ok(groups)
+    }
+
+    /// Reads the episodes of groups, each with the number of its group; none on a rank that does not read.
+    fn read_groups(&self, drawn: &[KeptGroup]) -> Result<Vec<(usize, Episode)>, RunDirError> {
+        let (mut files, mut found) = (BTreeMap::new(), Vec::new());
+        for (number, group) in drawn.iter().enumerate() {
+            let Some(file) = self.file_of(group) else { continue };
+            let episodes: &Vec<Episode> = match files.entry(group.step) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(unread) => unread.insert(read_rollouts(&file)?),
+            };
+            let own = episodes.iter().filter(|episode| group.contains(episode));
+            found.extend(own.map(|episode| (number, episode.clone())));
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the record of a group that is replayed.
+fn record(group: &KeptGroup) -> ReplayedRecord {
+    let KeptGroup { step, source, task, advantages, .. } = group.clone();
+    ReplayedRecord { step, source, task, advantages }
+}
+
+/// Returns the metrics of a step, counted from 1: groups in the buffer, and groups that are replayed.
+fn metrics(step: u64, kept: usize, groups: &[ReplayedGroup]) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.set("replay/kept", kept as f64);
+    metrics.set("replay/groups", groups.len() as f64);
+    let of_groups = groups.iter().map(|group| (group.samples.len(), (step - group.step) as f64));
+    let ages: Vec<f64> =
+        of_groups.flat_map(|(samples, age)| std::iter::repeat_n(age, samples)).collect();
+    metrics.set("replay/samples", ages.len() as f64);
+    if !ages.is_empty() {
+        metrics.set("replay/age_max", ages.iter().copied().fold(0.0, f64::max));
+        metrics.set("replay/age_mean", mean_of(ages));
+    }
+    metrics
+}
