@@ -50,6 +50,9 @@ pub struct TrainerState {
     pub flat_steps: u64,
     /// Best validation so far.
     pub best: Option<Best>,
+    /// Hash of the settings of the validation that `best` is; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_settings: Option<u64>,
     /// Sums over every training episode, by seat.
     pub agents: BTreeMap<Seat, SeatTotals>,
     /// Hash and length of each growing file at this checkpoint.

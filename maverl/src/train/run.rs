@@ -122,7 +122,7 @@ impl<W: Trainable> Run<W> {
         let journal = Journal::open(dir.path(), &state.files);
         let mut journal = journal.map_err(|error| checkpoints.with_remedy(state.step, error))?;
         verify(&mut dir, &state, settings.missing, &*progress)?;
-        evaluations::compare(&dir.origin()?.config.eval, &settings.eval, &mut state, &*progress);
+        evaluations::compare(&dir, &settings.eval, &mut state, &*progress)?;
         // The origin changes last: a run that is killed before has returned to its checkpoint with the settings that it had.
         dir.return_to(state.step, settings.steps > state.step)?;
         checkpoints.rewind(&state)?;

@@ -331,6 +331,10 @@ impl Batch {
             && self.objective != Objective::PolicyGradient
         {
             format!("row {index} has a teacher, which only policy gradients train on")
+        } else if let Some(index) = self.rows.iter().position(|row| !row.inputs.is_empty())
+            && matches!(self.objective, Objective::Preference(_))
+        {
+            format!("row {index} has input tokens, which replies with a preference do not have")
         } else {
             let mut rows = self.rows.iter().enumerate();
             return rows.try_for_each(|(index, row)| row.check(index, self.objective));
@@ -407,6 +411,19 @@ mod tests {
         assert_eq!(found, misplaced, "another row follows it");
         let found = refused(|batch| batch.rows[1] = observed.clone());
         assert_eq!(found, misplaced.replace('0', "1"), "it is not skipped");
+        let found = refused(|batch| {
+            let teacher = Some(teacher.clone());
+            batch.rows[1] = Row { skipped: true, teacher, ..observed.clone() };
+        });
+        assert_eq!(found, "row 1 is an observation and has a teacher");
+        let found = refused(|batch| {
+            batch.objective = Objective::Preference(PreferenceOptions::default());
+            batch.rows[0].inputs = vec![1, 2, 3];
+        });
+        assert_eq!(
+            found,
+            "row 0 has input tokens, which replies with a preference do not have"
+        );
         let found = refused(|batch| batch.epochs = 0);
         assert!(found.contains("0 epochs"), "{found}");
         let found = refused(|batch| {

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use sha2::{Digest as _, Sha256};
+
 use crate::checkpoint::{Best, TrainerState};
 use crate::config::EvalConfig;
 use crate::eval::{EvalReport, EvalSpec};
@@ -59,6 +61,7 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
         let improved = state.best.is_none_or(|best| exact_match > best.exact_match);
         if improved {
             state.best = Some(Best { step, exact_match });
+            state.best_settings = Some(validation_settings(eval));
         }
         Ok(improved)
     }
@@ -163,24 +166,39 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> Metrics {
     metrics
 }
 
-/// Reports the evaluations of a resumed run that cannot be compared, because their tasks have changed. The best
-/// checkpoint by another validation is forgotten.
+/// Returns a hash of what a validation plays.
+fn validation_settings(eval: &EvalConfig) -> u64 {
+    let EvalConfig { data, tasks, samples, temperature, split, .. } = eval;
+    let played = serde_json::json!([data, tasks, samples, temperature, split]);
+    let digest = Sha256::digest(played.to_string());
+    digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+}
+
+/// Reports the evaluations of a resumed run that cannot be compared, because their tasks have changed. The best checkpoint by another
+/// validation is forgotten, also if a run that was resumed with these settings was killed before its next checkpoint.
 pub(crate) fn compare(
-    then: &EvalConfig,
+    dir: &RunDir,
     now: &EvalConfig,
     state: &mut TrainerState,
     progress: &dyn Progress,
-) {
-    let [before, after] = [then, now]
+) -> Result<(), RunDirError> {
+    let then = dir.origin()?.config.eval;
+    let has_before = dir.read_evaluation::<Evaluation>("before")?.is_some();
+    let [before, after] = [&then, now]
         .map(|eval| (&eval.data, eval.tasks, eval.samples, eval.temperature.map(f32::to_bits)));
     let differ = before != after;
-    if state.step > 0 && (differ || then.test_split != now.test_split) {
+    if has_before && (differ || then.test_split != now.test_split) {
         progress.warn(
             "`eval` was changed: the evaluation after training plays otherwise than the one before it",
         );
     }
-    if state.best.is_some() && (differ || then.split != now.split) {
+    let is_other = match state.best_settings {
+        Some(settings) => settings != validation_settings(now),
+        None => differ || then.split != now.split,
+    };
+    if state.best.is_some() && is_other {
         progress.warn("`eval` was changed: the best checkpoint is chosen among new validations");
-        state.best = None;
+        (state.best, state.best_settings) = (None, None);
     }
+    Ok(())
 }

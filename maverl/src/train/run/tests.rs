@@ -462,6 +462,27 @@ async fn evaluations_may_change_when_a_run_goes_on_and_what_cannot_be_compared_i
 }
 
 #[tokio::test]
+async fn a_best_checkpoint_by_other_validations_stays_forgotten_if_the_run_is_killed_before_its_next_one() {
+    let home = home();
+    let dir = home.path().join("a");
+    train(RunLocation::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();
+    let (mut origin, _) = settings(8);
+    origin.config.eval.samples = std::num::NonZeroU32::MIN.saturating_add(1);
+    let settings = settings_of(&origin);
+    let mut changed = RunDir::open(&dir).unwrap();
+    // The origin is changed, and the process ends before it writes a checkpoint.
+    changed.change_origin(&origin).unwrap();
+    drop(changed);
+    let said = Arc::new(Messages::default());
+    let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
+    let work = Stirring::new(u32::MAX);
+    train_as(RunLocation::Resume(dir.clone()), &origin, settings, work, progress).await.unwrap();
+    let said = said.all();
+    let forgotten = "the best checkpoint is chosen among new validations";
+    assert!(said.iter().any(|text| text.contains(forgotten)), "{said:?}");
+}
+
+#[tokio::test]
 async fn metrics_that_another_process_changes_in_mid_run_are_an_error_of_the_run() {
     type Change = fn(&Path);
     let changes: [(Change, &str); 3] = [
