@@ -63,6 +63,9 @@ pub struct TrainerState {
     /// Moments of the optimizers in this checkpoint; absent in the file if they are as they were.
     #[serde(default, skip_serializing_if = "SavedMoments::is_exact")]
     pub moments: SavedMoments,
+    /// True if the run went on from a checkpoint whose moments were not as they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moments_lost: bool,
 }
 
 /// Warnings that are given once a run and were given, so that a resumed run has the warnings of an uninterrupted one.

@@ -252,7 +252,10 @@ async fn return_to(
         };
         progress.note(&format!("weights after step {from}, and {learned} learned again"));
         let Origin { config, provenance, .. } = run.origin()?;
-        if !(config.checkpoint.moments.is_exact() && exact) {
+        // A run may have gone on with the moments that it had before the key was changed.
+        let last = Checkpoints::of(run.path()).open(Which::Last);
+        let lost = last.is_ok_and(|last| last.state.moments_lost);
+        if lost || !(config.checkpoint.moments.is_exact() && exact) {
             progress.warn(
                 "checkpoints of the run have no moments or rounded ones (`checkpoint.moments`); what is learned again from one differs, \
                  and what followed a resume from one too, so that turns may differ. Steps right after a checkpoint have nothing learned \

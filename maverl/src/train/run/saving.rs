@@ -24,6 +24,7 @@ impl<W: Trainable> Run<W> {
             SavedMoments::Bf16 => "the moments of the optimizers are rounded to bf16",
             SavedMoments::None => "the optimizers begin with fresh moments, because there are none",
         };
+        self.state.moments_lost = true;
         let warning = format!(
             "{changed} in the checkpoint of step {step} (`checkpoint.moments`): from here on, results differ from those of a run that \
              was not interrupted"

@@ -171,7 +171,11 @@ async fn a_resume_without_the_moments_of_the_optimizers_is_a_warning() {
         let (origin, settings) = super::settings(5);
         let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
         let work = Stirring::new(u32::MAX);
-        train_as(RunLocation::Resume(dir), &origin, settings, work, progress).await.unwrap();
+        let again = RunLocation::Resume(dir.clone());
+        train_as(again, &origin, settings, work, progress).await.unwrap();
+        // Every later checkpoint knows it, whatever the key is then.
+        let last = Checkpoints::of(&dir).open(Which::Last).unwrap().state;
+        assert_eq!((last.step, last.moments_lost), (5, found.is_some()), "{moments:?}");
         let warned = said.all().into_iter().find(|text| text.contains("checkpoint.moments"));
         match found {
             None => assert_eq!(warned, None),
