@@ -420,10 +420,7 @@ mod tests {
             batch.objective = Objective::Preference(PreferenceOptions::default());
             batch.rows[0].inputs = vec![1, 2, 3];
         });
-        assert_eq!(
-            found,
-            "row 0 has input tokens, which replies with a preference do not have"
-        );
+        assert_eq!(found, "row 0 has input tokens, which replies with a preference do not have");
         let found = refused(|batch| batch.epochs = 0);
         assert!(found.contains("0 epochs"), "{found}");
         let found = refused(|batch| {

@@ -462,7 +462,8 @@ async fn evaluations_may_change_when_a_run_goes_on_and_what_cannot_be_compared_i
 }
 
 #[tokio::test]
-async fn a_best_checkpoint_by_other_validations_stays_forgotten_if_the_run_is_killed_before_its_next_one() {
+async fn a_best_checkpoint_by_other_validations_stays_forgotten_if_the_run_is_killed_before_its_next_one()
+ {
     let home = home();
     let dir = home.path().join("a");
     train(RunLocation::New(dir.clone()), 4, Stirring::new(u32::MAX)).await.unwrap();

@@ -49,11 +49,7 @@ impl TopTokens {
 }
 
 /// Returns the `k` most probable tokens of places among the first ids, `[n, k]`, from their logits `[n, vocab]`.
-pub(super) fn most_probable(
-    logits: &[f32],
-    vocab: usize,
-    (k, among): (usize, usize),
-) -> Vec<u32> {
+pub(super) fn most_probable(logits: &[f32], vocab: usize, (k, among): (usize, usize)) -> Vec<u32> {
     logits.par_chunks(vocab).flat_map_iter(|row| largest(&row[..among], k)).collect()
 }
 
