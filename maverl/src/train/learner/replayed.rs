@@ -143,3 +143,87 @@ fn metrics(step: u64, kept: usize, groups: &[ReplayedGroup]) -> Metrics {
     }
     metrics
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::algo::testing::{episode, plan, turn};
+    use crate::credit::{CPU, Estimators};
+    use crate::run_dir::write_rollouts;
+    use crate::train::learner::batches::{Batches, advantages, batches, samples};
+    use crate::train::learner::critic::ValuePredictions;
+    use crate::train::learner::state::AlgorithmState;
+    use crate::train::ranks::RankPeers;
+
+    /// Returns two episodes of each task, with these rewards.
+    fn played(tasks: &[(&str, [f64; 2])]) -> Vec<Episode> {
+        let one = |task: &str, index, reward| episode(task, index, reward, vec![turn("t/a", 0)]);
+        let both = |(task, [a, b]): &(&str, [f64; 2])| [one(task, 0, *a), one(task, 1, *b)];
+        tasks.iter().flat_map(both).collect()
+    }
+
+    /// Returns a learner without policies, with a state, of a run in a directory.
+    fn learner(state: AlgorithmState, dir: &Path) -> Learner {
+        let mut learner = Learner::new(&[], RankPeers::default(), Estimators::default());
+        learner.state = state;
+        learner.read_episodes_in(dir);
+        learner
+    }
+
+    /// Records the episodes of a step, counted from 0, and learns from them up to the batches.
+    async fn learn(
+        learner: &mut Learner,
+        (plan, step): (&Plan, u64),
+        episodes: &[Episode],
+    ) -> (StepAdvantages, Batches) {
+        let file = rollouts_of(learner.recorded.as_ref().unwrap(), step + 1);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        write_rollouts(&file, episodes).unwrap();
+        let at = StepPlan { plan, step, rates: None };
+        let rows = samples(&at, episodes, &mut learner.state, &CPU).unwrap().rows;
+        let none = ValuePredictions::default();
+        let mut found = advantages(plan, episodes, &rows, &none, (&CPU, 0.0));
+        learner.replay_groups(&at, &rows, &mut found).await.unwrap();
+        let batches = batches(&at, episodes, &rows, &found, &none);
+        (found, batches)
+    }
+
+    #[tokio::test]
+    async fn a_flat_step_learns_from_a_recorded_group_and_so_does_one_with_a_state_that_was_read() {
+        let mut plan = plan(&[("t/a", true)]);
+        plan.algorithm.replay = ReplayPlan { groups: 2, max_age: 0 };
+        let home = tempfile::tempdir().unwrap();
+        let mut whole = learner(AlgorithmState::default(), home.path());
+        let first = played(&[("p", [1.0, 0.0]), ("q", [0.5, 0.5])]);
+        let (found, batches) = learn(&mut whole, (&plan, 0), &first).await;
+        assert!(found.replayed.groups.is_empty(), "nothing is kept before the first step");
+        assert_eq!(batches.policies[0].1.trained_rows().count(), 4);
+        let text = serde_json::to_string(&whole.state).unwrap();
+        let mut resumed = learner(serde_json::from_str(&text).unwrap(), home.path());
+        resumed.find_kept_groups().unwrap();
+        let flat = played(&[("p", [0.0, 0.0]), ("r", [1.0, 1.0])]);
+        for learner in [&mut whole, &mut resumed] {
+            let (found, batches) = learn(learner, (&plan, 1), &flat).await;
+            assert!(!found.flat);
+            let [group] = &found.replayed.groups[..] else { panic!("{:?}", found.replayed) };
+            assert_eq!(group.episodes[..], first[..2]);
+            let rows = batches.policies[0].1.rows.iter();
+            let rows: Vec<(bool, f32)> = rows.map(|row| (row.skipped, row.advantages[1])).collect();
+            let a = group.advantages[0][0] as f32;
+            assert!(a > 0.7);
+            let own = [(true, 0.0), (true, 0.0), (false, 0.0), (false, 0.0)];
+            assert_eq!(rows, [&own[..], &[(false, a), (false, -a)]].concat());
+            assert_eq!(found.record.replayed[0].advantages.len(), 2);
+            let metric = |name: &str| found.metrics.get(&format!("replay/{name}"));
+            let metrics = ["kept", "groups", "samples", "age_mean", "age_max"].map(metric);
+            assert_eq!(metrics, [1.0, 1.0, 2.0, 1.0, 1.0].map(Some));
+        }
+        assert_eq!(whole.state, resumed.state);
+        std::fs::remove_file(rollouts_of(home.path(), 1)).unwrap();
+        let gone = resumed.find_kept_groups().unwrap_err().to_string();
+        let told = "cannot replay groups of episodes (`algorithm.replay`) of";
+        assert!(gone.starts_with(told) && gone.contains("step-000001"), "{gone}");
+    }
+}
