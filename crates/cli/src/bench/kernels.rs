@@ -78,6 +78,7 @@ pub(super) fn limit(dtype: BenchDtype) -> f64 {
     let precision = match dtype {
         BenchDtype::F32 => Precision::F32,
         BenchDtype::Bf16 => Precision::Bf16,
+        BenchDtype::F16 => Precision::F16,
     };
     let figures = LIMITS.map(|shape| product(precision, shape, 3));
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)
