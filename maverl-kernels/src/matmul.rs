@@ -1,21 +1,23 @@
-//! Matrix products whose rows do not depend on each other, in `f32` and `bf16`.
+//! Matrix products whose rows do not depend on each other, in `f32`, `bf16` and `f16`.
 //!
 //! An element of a product is a sum of terms in ascending order: one chain of fused multiply-adds for each piece of at
-//! most 512 words (a word is one `f32` or two `bf16`), with the pieces added in order. Nothing else affects it: not the
+//! most 512 words (a word is one `f32`, or two `bf16` or `f16`), with the pieces added in order. Nothing else affects it: not the
 //! other rows, not the number of threads, not how a matrix was split or packed. K-1 follows without a special case. In
-//! `f32` every path has the same bits. In `bf16` that holds for the paths that widen terms to `f32` (scalar, NEON,
-//! AVX2, and AVX-512 without AVX512_BF16). The dot products of AVX512_BF16 and of AMX define their own addition of two
+//! `f32` and `f16` every path has the same bits; terms in `f16` are widened to `f32`. In `bf16` that holds for the paths that
+//! widen terms (scalar, NEON, AVX2, and AVX-512 without AVX512_BF16). The dot products of AVX512_BF16 and of AMX define their own addition of two
 //! terms and their own handling of subnormal numbers, so these two have bits of their own and agree with the others to
 //! rounding.
 //!
 //! The right side is read in panels of 32 columns. [`PackedWeight`] stores a weight in that layout. Products of few
 //! rows (decoding) need it: they are then one pass over the weight's memory. [`Matmul::nt`] packs the weight in each
-//! call, which pays off with many rows. Arrays are always `f32`; [`Precision::Bf16`] rounds them during packing.
+//! call, which pays off with many rows. Arrays are always `f32`; [`Precision::Bf16`] and [`Precision::F16`] round them during
+//! packing.
 
 mod block;
 mod ceiling;
 mod element;
 mod engine;
+mod halves;
 mod kernel;
 mod layout;
 mod matrix;
@@ -37,7 +39,7 @@ mod x86;
 use crate::pages::large_array;
 pub(crate) use block::{BlockPanels, BlockSide};
 pub use ceiling::multiply_add_registers;
-use element::{Bf16, Element, F32};
+use element::{Bf16, Element, F16, F32};
 use engine::{MatrixProduct, ProductOutput};
 use layout::{PackedPanels, Panels};
 use matrix::{Matrix, MemoryOrder};
@@ -60,9 +62,23 @@ pub enum Precision {
     F32,
     /// Rounding to the nearest `bf16`.
     Bf16,
+    /// Rounding to the nearest `f16`. Subnormal numbers are kept, and numbers from 65,520 on become infinite.
+    F16,
 }
 
 impl Precision {
+    /// Every precision.
+    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::F16];
+
+    /// Returns the name, as options have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
     /// Returns products that overwrite the output.
     pub fn set(self) -> Matmul {
         Matmul { precision: self, then: Then::Set }
@@ -122,6 +138,7 @@ impl Matmul {
         match self.precision {
             Precision::F32 => self.run_packed::<F32, N>(a, m, products),
             Precision::Bf16 => self.run_packed::<Bf16, N>(a, m, products),
+            Precision::F16 => self.run_packed::<F16, N>(a, m, products),
         }
     }
 
@@ -152,6 +169,9 @@ impl Matmul {
             }
             Precision::Bf16 => {
                 run_product::<Bf16>(a, b, out, terms, self.then, ProductPath::current::<Bf16>())
+            }
+            Precision::F16 => {
+                run_product::<F16>(a, b, out, terms, self.then, ProductPath::current::<F16>())
             }
         }
     }
@@ -220,15 +240,15 @@ impl PackedWeight {
         let (o, i) = self.shape();
         assert_eq!(w.len(), o * i, "packed weight: w has {} elements, not [{o}, {i}]", w.len());
         match self.precision {
-            Precision::F32 => {
-                let w = Matrix::<F32>::new(w, o, i, MemoryOrder::Terms);
-                engine::pack_panels(&w, &mut self.lines, ProductPath::current::<F32>());
-            }
-            Precision::Bf16 => {
-                let w = Matrix::<Bf16>::new(w, o, i, MemoryOrder::Terms);
-                engine::pack_panels(&w, &mut self.lines, ProductPath::current::<Bf16>());
-            }
+            Precision::F32 => self.pack_panels::<F32>(w),
+            Precision::Bf16 => self.pack_panels::<Bf16>(w),
+            Precision::F16 => self.pack_panels::<F16>(w),
         }
+    }
+
+    fn pack_panels<E: Element>(&mut self, w: &[f32]) {
+        let w = Matrix::<E>::new(w, self.outputs, self.inputs, MemoryOrder::Terms);
+        engine::pack_panels(&w, &mut self.lines, ProductPath::current::<E>());
     }
 
     /// Returns the number of outputs and inputs.
@@ -236,8 +256,8 @@ impl PackedWeight {
         (self.outputs, self.inputs)
     }
 
-    /// Returns the bytes of a packed weight. Outputs are rounded up to 32; in `bf16`, where a term has two bytes,
-    /// inputs are rounded up to 32 too.
+    /// Returns the bytes of a packed weight. Outputs are rounded up to 32. In `bf16` and `f16`, where a term has two bytes,
+    /// inputs are rounded up to 32 and to 2.
     pub fn packed_bytes(precision: Precision, outputs: usize, inputs: usize) -> usize {
         line_count(precision, outputs, inputs) * size_of::<PanelLine>()
     }
@@ -247,6 +267,7 @@ fn line_count(precision: Precision, outputs: usize, inputs: usize) -> usize {
     match precision {
         Precision::F32 => layout::panel_lines::<F32>(outputs, inputs),
         Precision::Bf16 => layout::panel_lines::<Bf16>(outputs, inputs),
+        Precision::F16 => layout::panel_lines::<F16>(outputs, inputs),
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Path {
     Scalar,
     /// Four lanes of `f32` (aarch64).
     Neon,
-    /// Eight lanes of `f32`: AVX2 with FMA.
+    /// Eight lanes of `f32`: AVX2 with FMA and F16C.
     Avx2,
     /// Sixteen lanes of `f32`: AVX-512 F, BW, CD, DQ and VL. Products in `bf16` use AVX512_BF16 where available.
     Avx512,
@@ -67,7 +67,9 @@ impl Path {
         let arch = match self {
             Self::Scalar => Some(Arch::Scalar),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
+            Self::Avx2 if is_x86_feature_detected!("f16c") => {
+                pulp::x86::V3::try_new().map(Arch::V3)
+            }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
             #[cfg(target_arch = "x86_64")]

@@ -55,7 +55,7 @@ fn share(precision: Precision) -> f64 {
 #[ignore = "a guard of speed"]
 fn a_product_reaches_a_quarter_of_the_ceiling_on_every_path() {
     for path in simd::available_paths() {
-        for precision in [Precision::F32, Precision::Bf16] {
+        for precision in Precision::ALL {
             let share = simd::run_on_path(path, 1, || share(precision));
             println!("{path}, {precision:?}: {:.0} % of the ceiling", 100.0 * share);
             assert!(

@@ -1049,9 +1049,9 @@ const ENGINE_API: &[(&str, &str)] = &[
     (
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice DivergenceStats Dtype EngineStats Finish \
-         Grammar GrammarState Host KvBlocks LayerLoad LoadedModel LoraSpec ModelHost NcclOptions Normalize Objective \
-         ObservationStats OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime \
-         RuntimeError RuntimeOptions Sampling SavedMoments Scale Schedule Scores Shard SharedTokens Step TargetModules \
+         Grammar GrammarState Host KvBlocks LayerLoad LoadedModel LoraSpec LossScaleOptions ModelHost NcclOptions \
+         Normalize Objective ObservationStats OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime \
+         RuntimeError RuntimeOptions Sampling SavedMoments Scale ScaleStats Schedule Scores Shard SharedTokens Step TargetModules \
          TeacherTokens TokenColumns TopTokens Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText \
          Watch \
          WorkerDevice WorkerSpec complete giving_back score",

@@ -70,13 +70,13 @@ fn time(c: &mut Criterion, shape: &Shape, name: &str, work: usize, mut f: impl F
 
 fn products(c: &mut Criterion) {
     for shape in &SHAPES {
-        products_of(c, shape, "f32", Precision::F32);
-        products_of(c, shape, "bf16", Precision::Bf16);
+        Precision::ALL.into_iter().for_each(|precision| products_of(c, shape, precision));
     }
 }
 
 /// The three products of a linear layer, and its forward for the few rows of decoding.
-fn products_of(c: &mut Criterion, shape: &Shape, name: &str, precision: Precision) {
+fn products_of(c: &mut Criterion, shape: &Shape, precision: Precision) {
+    let name = precision.name();
     let Shape { n, d, ff, .. } = *shape;
     let (x, w, dy) = (random(1, n * d), random(2, ff * d), random(3, n * ff));
     let (mut y, mut dx, mut dw) = (vec![0.0; n * ff], vec![0.0; n * d], vec![0.0; ff * d]);

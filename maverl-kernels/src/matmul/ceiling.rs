@@ -5,7 +5,7 @@ use std::hint::black_box;
 use pulp::{Scalar, Simd};
 
 use super::Precision;
-use super::element::{Bf16, F32};
+use super::element::{Bf16, F16, F32};
 use super::path::ProductPath;
 use super::vectors::{VectorWork, Vectors};
 
@@ -18,6 +18,7 @@ pub fn multiply_add_registers(precision: Precision, steps: usize) -> usize {
     let path = match precision {
         Precision::F32 => ProductPath::current::<F32>(),
         Precision::Bf16 => ProductPath::current::<Bf16>(),
+        Precision::F16 => ProductPath::current::<F16>(),
     };
     let done = rayon::broadcast(|_| match path.inner {
         #[cfg(target_arch = "x86_64")]

@@ -1,13 +1,14 @@
 //! Memory layouts of matrices, and their packing for the kernels.
 //!
-//! A *word* is 32 bits of consecutive terms: one `f32`, or two `bf16` with the earlier term in the low half. All
-//! layouts are in words, so that both precisions share them:
+//! A *word* is 32 bits of consecutive terms: one `f32`, or two terms of 16 bits with the earlier one in the low half. All
+//! layouts are in words, so that all precisions share them:
 //!
 //! - a *tile* is some rows of the left side, `[rows, words + GAP]`, or `[words, BLOCK]` if the source is transposed.
-//!   Where `bf16` is widened, a tile has one word for each term, so that the inner loop widens columns alone;
+//!   Where terms are widened, a tile has one word for each, so that the inner loop widens columns alone;
 //! - a *panel* is [`PANEL`] columns of the right side, padded with zeros: `[words, PANEL]`, or two halves
 //!   `[words, BLOCK]` where the inner loop reads half of the columns at a time ([`ProductPath::reads_halves`]). A processor
-//!   prefetches lines of 64 bytes that follow each other, but hardly every second one.
+//!   prefetches lines of 64 bytes that follow each other, but hardly every second one. Panels of `f16` have first all first
+//!   terms of the words of a vector, then all second ones.
 
 mod lay;
 
@@ -134,6 +135,8 @@ impl<E: Element> Matrix<'_, E> {
         path: ProductPath,
     ) {
         let strides = path.packed_panel(out.len());
-        path.run(LayPanel { matrix: self, columns, words, out: line_words_mut(out), strides });
+        let widened = path.tile_words::<E>() > 1;
+        let out = line_words_mut(out);
+        path.run(LayPanel { matrix: self, columns, words, out, strides, widened });
     }
 }

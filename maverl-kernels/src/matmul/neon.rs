@@ -1,13 +1,18 @@
 //! NEON: vectors of four lanes, 32 registers.
+#![allow(unsafe_code)]
+
+use std::arch::aarch64::*;
 
 use pulp::Simd;
 use pulp::aarch64::Neon;
+use pulp::bytemuck::cast;
 
 use super::element::Element;
+use super::halves::Halves;
 use super::multiply::{multiply_rows, rows};
 use super::part::TilePart;
 use super::tiles::BLOCK;
-use super::vectors::{Vectors, WordBlock, nearest_bits};
+use super::vectors::{Vectors, WordBlock};
 
 impl Vectors for Neon {
     #[inline(always)]
@@ -41,13 +46,42 @@ impl Vectors for Neon {
     }
 
     #[inline(always)]
-    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms<E: Element>(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         let (terms, _) = Self::as_simd_f32s(terms);
         let (words, _) = Self::as_mut_simd_u32s(words);
         for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
             let [low, high] = self.deinterleave_shfl_f32s(*terms);
-            let low = self.wrapping_dyn_shr_u32s(nearest_bits(self, low), self.splat_u32s(16));
-            *words = self.or_u32s(low, nearest_bits(self, high));
+            let low = E::round_vector(self, low);
+            let low = self.wrapping_dyn_shr_u32s(low, self.splat_u32s(16));
+            *words = self.or_u32s(low, E::round_vector(self, high));
         }
+    }
+}
+
+impl Halves for Neon {
+    #[inline(always)]
+    fn nearest_halves(self, terms: Self::f32s) -> Self::u32s {
+        // SAFETY: `self` exists where NEON does.
+        cast(unsafe { vmovl_u16(vreinterpret_u16_f16(vcvt_f16_f32(cast(terms)))) })
+    }
+
+    #[inline(always)]
+    fn separate_halves(self, words: Self::u32s) -> Self::u32s {
+        let words = cast(words);
+        // SAFETY: `self` exists where NEON does.
+        cast(unsafe {
+            let (low, high) = (vuzp1q_u16(words, words), vuzp2q_u16(words, words));
+            vcombine_u16(vget_low_u16(low), vget_low_u16(high))
+        })
+    }
+
+    #[inline(always)]
+    fn widen_halves(self, words: Self::u32s, term: usize) -> Self::f32s {
+        let words = cast(words);
+        // SAFETY: `self` exists where NEON does.
+        cast(unsafe {
+            let half = if term == 0 { vget_low_u16(words) } else { vget_high_u16(words) };
+            vcvt_f32_f16(vreinterpret_f16_u16(half))
+        })
     }
 }

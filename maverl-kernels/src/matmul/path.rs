@@ -23,7 +23,7 @@ pub(super) struct ProductPath {
 /// Instructions that multiply a tile and a panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InnerLoop {
-    /// Fused multiply-adds of `f32` vectors. `bf16` terms are widened.
+    /// Fused multiply-adds of `f32` vectors. Terms of 16 bits are widened.
     Vectors,
     /// AVX-512's dot product of `bf16` pairs.
     #[cfg(target_arch = "x86_64")]
@@ -46,9 +46,9 @@ impl ProductPath {
     pub(super) fn for_path<E: Element>(path: simd::Path) -> Self {
         let inner = match path {
             #[cfg(target_arch = "x86_64")]
-            simd::Path::Amx if E::TERMS == 2 => InnerLoop::Amx,
+            simd::Path::Amx if has_pairs::<E>() => InnerLoop::Amx,
             #[cfg(target_arch = "x86_64")]
-            simd::Path::Avx512 if E::TERMS == 2 && super::x86::has_dot() => InnerLoop::Dot,
+            simd::Path::Avx512 if has_pairs::<E>() && super::x86::has_dot() => InnerLoop::Dot,
             _ => InnerLoop::Vectors,
         };
         Self { vectors: path.compiled_arch(), inner }
@@ -161,10 +161,7 @@ impl ProductPath {
                 || work.run_with_vectors(simd),
             ),
             #[cfg(target_arch = "x86_64")]
-            Arch::V3(simd) => simd.vectorize(
-                #[inline(always)]
-                || work.run_with_vectors(simd),
-            ),
+            Arch::V3(simd) => super::x86::run_on_avx2(simd, work),
             #[cfg(target_arch = "aarch64")]
             Arch::Neon(simd) => pulp::Simd::vectorize(
                 simd,
@@ -174,4 +171,10 @@ impl ProductPath {
             _ => work.run_with_vectors(Scalar),
         }
     }
+}
+
+/// Returns true if some processors have instructions that multiply and add words of two terms: those of `bf16`.
+#[cfg(target_arch = "x86_64")]
+fn has_pairs<E: Element>() -> bool {
+    E::TERMS == 2 && !E::SEPARATE
 }

@@ -2,7 +2,8 @@
 
 use pulp::Scalar;
 
-use super::element::{Element, nearest_bf16};
+use super::element::Element;
+use super::halves::{Halves, nearest_f16, widen_f16};
 use super::multiply::{multiply_rows, rows};
 use super::part::TilePart;
 use super::tiles::BLOCK;
@@ -28,9 +29,26 @@ impl Vectors for Scalar {
     }
 
     #[inline(always)]
-    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms<E: Element>(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         for (word, [low, high]) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
-            *word = nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits());
+            *word = E::pack_word(*low, *high);
         }
+    }
+}
+
+impl Halves for Scalar {
+    #[inline(always)]
+    fn nearest_halves(self, term: f32) -> u32 {
+        nearest_f16(term)
+    }
+
+    #[inline(always)]
+    fn separate_halves(self, word: u32) -> u32 {
+        word
+    }
+
+    #[inline(always)]
+    fn widen_halves(self, word: u32, term: usize) -> f32 {
+        widen_f16(if term == 0 { word & 0xffff } else { word >> 16 })
     }
 }

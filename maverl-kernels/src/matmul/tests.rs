@@ -1,8 +1,9 @@
-use half::bf16;
+use half::{bf16, f16};
 
 use super::part::OutputRows;
 use super::path::InnerLoop;
 use super::tiles::{Panel, Tile};
+use super::vectors::{VectorWork, Vectors};
 use super::*;
 use crate::simd;
 use crate::testing::{close, random, same_bits, threads};
@@ -59,6 +60,13 @@ impl Random for Bf16 {
     }
 }
 
+impl Random for F16 {
+    const PRECISION: Precision = Precision::F16;
+    fn random(seed: u64, n: usize) -> Vec<f32> {
+        random(seed, n).into_iter().map(|x| f16::from_f32(x).to_f32()).collect()
+    }
+}
+
 /// Returns the paths of this processor, with every inner loop that works on their vectors.
 fn paths<E: Element>() -> Vec<ProductPath> {
     let mut paths = Vec::new();
@@ -96,6 +104,9 @@ pub(super) fn multiply_tile<E: Element>(
         }
     }
 }
+
+/// A product of a form and a precision, on a path.
+type Product = fn(ProductPath, &[f32], &[f32], &mut [f32], [usize; 3]);
 
 fn nt<E: Element>(path: ProductPath, a: &[f32], b: &[f32], out: &mut [f32], [m, n, k]: [usize; 3]) {
     run_product::<E>(
@@ -160,6 +171,11 @@ fn every_path_agrees_with_f64_in_bf16() {
     every_path_agrees_with_f64::<Bf16>();
 }
 
+#[test]
+fn every_path_agrees_with_f64_in_f16() {
+    every_path_agrees_with_f64::<F16>();
+}
+
 /// Returns true if a path adds the terms one after the other, as `f32` always does.
 fn adds_in_order(path: &ProductPath) -> bool {
     matches!(path.inner, InnerLoop::Vectors | InnerLoop::Tiles)
@@ -188,6 +204,44 @@ fn every_path_of_f32_has_the_same_bits() {
 #[test]
 fn every_path_that_widens_bf16_has_the_same_bits() {
     every_path_that_adds_in_order_has_the_same_bits::<Bf16>();
+}
+
+#[test]
+fn every_path_of_f16_has_the_same_bits() {
+    assert!(paths::<F16>().iter().all(adds_in_order));
+    every_path_that_adds_in_order_has_the_same_bits::<F16>();
+}
+
+/// Returns numbers of every size that `f16` has: subnormal ones, zeros, and large ones whose products stay finite.
+fn wide_numbers(seed: u64, n: usize) -> Vec<f32> {
+    let scales = [1e-7, 6e-5, 1e-3, 1.0, 200.0, 0.0, 3e-6];
+    let numbers = random(seed, n).into_iter().zip(scales.into_iter().cycle());
+    numbers.map(|(x, scale)| x * scale).collect()
+}
+
+#[test]
+fn a_product_in_f16_is_that_in_f32_of_rounded_terms() {
+    // Both have one piece up to 512 terms.
+    for (m, n, k) in SIZES.into_iter().filter(|size| size.2 <= 512) {
+        let (a, b) = (wide_numbers(1, m * k), wide_numbers(2, k * n));
+        let round =
+            |x: &[f32]| -> Vec<f32> { x.iter().map(|&x| f16::from_f32(x).to_f32()).collect() };
+        let (rounded_a, rounded_b) = (round(&a), round(&b));
+        for (in_f16, in_f32) in [
+            (nt::<F16> as Product, nt::<F32> as Product),
+            (nn::<F16>, nn::<F32>),
+            (tn::<F16>, tn::<F32>),
+        ] {
+            let mut want = vec![0.5; m * n];
+            let path = ProductPath::current::<F32>();
+            in_f32(path, &rounded_a, &rounded_b, &mut want, [m, n, k]);
+            for path in paths::<F16>() {
+                let mut got = vec![0.5; m * n];
+                in_f16(path, &a, &b, &mut got, [m, n, k]);
+                same_bits(&got, &want);
+            }
+        }
+    }
 }
 
 #[test]
@@ -242,6 +296,11 @@ fn a_row_has_the_same_bits_in_every_batch_in_bf16() {
     a_row_has_the_same_bits_in_every_batch::<Bf16>();
 }
 
+#[test]
+fn a_row_has_the_same_bits_in_every_batch_in_f16() {
+    a_row_has_the_same_bits_in_every_batch::<F16>();
+}
+
 fn threads_do_not_change_bits<E: Random>() {
     for path in paths::<E>() {
         for (m, n, k) in [(512, 300, 175), (128, 384, 1030), (2048, 128, 64), (20, 900, 600)] {
@@ -273,6 +332,11 @@ fn threads_do_not_change_bits_in_bf16() {
     threads_do_not_change_bits::<Bf16>();
 }
 
+#[test]
+fn threads_do_not_change_bits_in_f16() {
+    threads_do_not_change_bits::<F16>();
+}
+
 fn shared_blocks_give_the_bits_of_one_thread<E: Random>() {
     let shares =
         |path: &ProductPath| path.inner == InnerLoop::Vectors && path.tiles_of_blocks().is_some();
@@ -294,9 +358,10 @@ fn shared_blocks_give_the_bits_of_one_thread<E: Random>() {
 }
 
 #[test]
-fn shared_blocks_give_the_bits_of_one_thread_in_both_precisions() {
+fn shared_blocks_give_the_bits_of_one_thread_in_every_precision() {
     shared_blocks_give_the_bits_of_one_thread::<F32>();
     shared_blocks_give_the_bits_of_one_thread::<Bf16>();
+    shared_blocks_give_the_bits_of_one_thread::<F16>();
 }
 
 fn a_packed_weight_gives_the_bits_of_the_weight<E: Random>() {
@@ -313,9 +378,10 @@ fn a_packed_weight_gives_the_bits_of_the_weight<E: Random>() {
 }
 
 #[test]
-fn a_packed_weight_gives_the_bits_of_the_weight_in_both_precisions() {
+fn a_packed_weight_gives_the_bits_of_the_weight_in_every_precision() {
     a_packed_weight_gives_the_bits_of_the_weight::<F32>();
     a_packed_weight_gives_the_bits_of_the_weight::<Bf16>();
+    a_packed_weight_gives_the_bits_of_the_weight::<F16>();
 }
 
 fn packed_weights_at_once_give_the_bits_of_each<E: Random>() {
@@ -342,9 +408,10 @@ fn packed_weights_at_once_give_the_bits_of_each<E: Random>() {
 }
 
 #[test]
-fn packed_weights_at_once_give_the_bits_of_each_in_both_precisions() {
+fn packed_weights_at_once_give_the_bits_of_each_in_every_precision() {
     packed_weights_at_once_give_the_bits_of_each::<F32>();
     packed_weights_at_once_give_the_bits_of_each::<Bf16>();
+    packed_weights_at_once_give_the_bits_of_each::<F16>();
 }
 
 #[test]
@@ -375,10 +442,93 @@ fn rounding_to_bf16_is_that_of_half() {
     }
 }
 
+/// Returns `f32` numbers around every number of `f16` and around the middle of it and the next one, and others.
+fn numbers_around_f16() -> Vec<f32> {
+    let mut numbers: Vec<f32> = (0..1 << 16).map(|i| f32::from_bits(i * 65_521)).collect();
+    for half in (0..=u16::MAX).step_by(7).chain(0x03f0..0x0410).chain(0x7bf0..0x7c10) {
+        let bits = f16::from_bits(half).to_f32().to_bits();
+        for around in [bits, bits.wrapping_add(0x1000), bits.wrapping_add(0x800)] {
+            numbers.extend(
+                [around.wrapping_sub(1), around, around.wrapping_add(1)].map(f32::from_bits),
+            );
+        }
+    }
+    numbers.extend([65_504.0, 65_519.996, 65_520.0, 1e9, f32::MAX, f32::INFINITY]);
+    numbers.extend([2.0_f32.powi(-24), 2.0_f32.powi(-25), 2.9e-8, 3.1e-8, 1e-8, f32::from_bits(1)]);
+    let negative: Vec<f32> = numbers.iter().map(|x| -x).collect();
+    [numbers, negative, vec![f32::NAN]].concat()
+}
+
+#[test]
+fn rounding_to_f16_is_that_of_half_on_every_path() {
+    let numbers = numbers_around_f16();
+    for &x in &numbers {
+        let want = u32::from(f16::from_f32(x).to_bits());
+        assert_eq!(halves::nearest_f16(x), want, "{x:e} ({:#x})", x.to_bits());
+    }
+    for path in paths::<F16>() {
+        let mut got = vec![0; numbers.len()];
+        path.run(Rounded { numbers: &numbers, out: &mut got });
+        for (x, got) in numbers.iter().zip(got) {
+            let want = f16::from_f32(*x).to_f32().to_bits();
+            assert_eq!(got, want, "{path:?}: {x:e} ({:#x})", x.to_bits());
+        }
+    }
+}
+
+/// Rounds numbers to `f16`.
+struct Rounded<'a> {
+    numbers: &'a [f32],
+    out: &'a mut [u32],
+}
+
+impl VectorWork for Rounded<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run_with_vectors<V: Vectors>(self, simd: V) {
+        vectors::round_terms::<F16, V>(simd, self.numbers, self.out);
+    }
+}
+
+#[test]
+fn every_f16_is_widened_exactly() {
+    for half in 0..=u16::MAX {
+        let (got, want) = (halves::widen_f16(half.into()), f16::from_bits(half).to_f32());
+        assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{half:#x}");
+    }
+}
+
+#[test]
+fn a_subnormal_weight_in_f16_counts_and_one_beyond_its_range_is_infinite() {
+    let (least, beyond) = (2.0_f32.powi(-24), 65_520.0);
+    for path in paths::<F16>() {
+        for (weight, want) in
+            [(least, least), (beyond, f32::INFINITY), (-beyond, f32::NEG_INFINITY)]
+        {
+            let (a, b, mut out) = (vec![1.0; 3], vec![weight; 33 * 3], vec![0.0; 33]);
+            for product in [nt::<F16>, nn::<F16>] {
+                product(path, &a, &b, &mut out, [1, 33, 3]);
+                assert!(out.iter().all(|&x| x == 3.0 * want), "{path:?}: {out:?}");
+            }
+            let packed = PackedWeight::pack(Precision::F16, &b, 33, 3);
+            Precision::F16.set().nt_packed(&a, &packed, &mut out, 1);
+            assert!(out.iter().all(|&x| x == 3.0 * want), "packed: {out:?}");
+        }
+    }
+}
+
+#[test]
+fn a_packed_weight_in_f16_has_two_bytes_a_term() {
+    let bytes = |precision| PackedWeight::packed_bytes(precision, 64, 70);
+    assert_eq!([Precision::F32, Precision::F16].map(bytes), [64 * 70 * 4, 64 * 70 * 2]);
+    assert_eq!(PackedWeight::packed_bytes(Precision::F16, 64, 71), 64 * 72 * 2);
+}
+
 #[test]
 fn every_product_may_be_added_to_what_is_there() {
     let (m, n, k) = (20, 40, 1300);
-    for precision in [Precision::F32, Precision::Bf16] {
+    for precision in Precision::ALL {
         let (a, b) = (random(1, m * k), random(2, k * n));
         for product in [Matmul::nt, Matmul::nn, Matmul::tn] {
             let (mut set, mut add) = (vec![f32::NAN; m * n], vec![0.5; m * n]);

@@ -1,8 +1,9 @@
 //! Vectors for layouts and kernels: those of pulp, with the operations that it lacks.
 
-use pulp::Simd;
+use pulp::Scalar;
 
-use super::element::{Element, nearest_bf16};
+use super::element::Element;
+use super::halves::Halves;
 use super::part::TilePart;
 use super::tiles::BLOCK;
 
@@ -19,7 +20,7 @@ pub(super) trait VectorWork {
 }
 
 /// Vectors of a path.
-pub(super) trait Vectors: Simd {
+pub(super) trait Vectors: Halves {
     /// Returns the number of rows whose sums with some columns fit the registers.
     fn register_rows<E: Element>() -> usize;
 
@@ -29,49 +30,45 @@ pub(super) trait Vectors: Simd {
     /// Transposes a block of words.
     fn transpose_block(self, block: &mut WordBlock);
 
-    /// Pairs consecutive terms, rounded to `bf16`: term `2 i` in the low half of word `i`, the next one in its high
-    /// half.
-    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]);
+    /// Pairs consecutive terms, rounded to 16 bits: term `2 i` in the low half of word `i`, the next one in its high half.
+    fn pair_terms<E: Element>(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]);
 }
 
-/// Returns the bits of some `f32`, each rounded to `bf16` as [`nearest_bf16`] does.
+/// Returns `terms` rounded, as `f32`.
 #[inline(always)]
-pub(super) fn nearest_bits<V: Simd>(simd: V, terms: V::f32s) -> V::u32s {
-    let bits = simd.transmute_u32s_f32s(terms);
-    let shifted = simd.wrapping_dyn_shr_u32s(bits, simd.splat_u32s(16));
-    let odd = simd.and_u32s(shifted, simd.splat_u32s(1));
-    let rounded = simd.add_u32s(bits, simd.add_u32s(odd, simd.splat_u32s(0x7fff)));
-    let nan = simd.or_u32s(bits, simd.splat_u32s(0x40_0000));
-    let number = simd.equal_f32s(terms, terms);
-    simd.and_u32s(simd.select_u32s(number, rounded, nan), simd.splat_u32s(0xffff_0000))
-}
-
-/// Returns `terms` rounded to `bf16`, as `f32`.
-#[inline(always)]
-pub(super) fn round_terms<V: Simd>(simd: V, terms: &[f32], out: &mut [u32]) {
+pub(super) fn round_terms<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
     assert_eq!(terms.len(), out.len(), "a word for each term");
     let (terms, last_terms) = V::as_simd_f32s(terms);
     let (out, last_out) = V::as_mut_simd_u32s(out);
+    // A rounded term is the last one of its word.
+    let last = E::TERMS - 1;
     for (out, &terms) in out.iter_mut().zip(terms) {
-        *out = nearest_bits(simd, terms);
+        let words = E::round_vector(simd, terms);
+        let words = if E::SEPARATE { simd.separate_halves(words) } else { words };
+        *out = simd.transmute_u32s_f32s(E::unpack_term(simd, words, last));
     }
-    for (out, term) in last_out.iter_mut().zip(last_terms) {
-        *out = nearest_bf16(term.to_bits());
+    for (out, &term) in last_out.iter_mut().zip(last_terms) {
+        *out = E::unpack_term(Scalar, E::round_term(term), last).to_bits();
     }
 }
 
-/// Returns words of the corresponding terms of `low` and `high`, rounded to `bf16`.
+/// Returns words of the corresponding terms of `low` and `high`, rounded to 16 bits.
 #[inline(always)]
-pub(super) fn pair_words<V: Simd>(simd: V, low: &[f32], high: &[f32], out: &mut [u32]) {
+pub(super) fn pair_words<E: Element, V: Vectors>(
+    simd: V,
+    low: &[f32],
+    high: &[f32],
+    out: &mut [u32],
+) {
     assert!(low.len() == out.len() && high.len() == out.len(), "two terms for each word");
     let (low, last_low) = V::as_simd_f32s(low);
     let (high, last_high) = V::as_simd_f32s(high);
     let (out, last_out) = V::as_mut_simd_u32s(out);
     for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
-        let low = simd.wrapping_dyn_shr_u32s(nearest_bits(simd, low), simd.splat_u32s(16));
-        *out = simd.or_u32s(low, nearest_bits(simd, high));
+        let low = simd.wrapping_dyn_shr_u32s(E::round_vector(simd, low), simd.splat_u32s(16));
+        *out = simd.or_u32s(low, E::round_vector(simd, high));
     }
-    for ((out, low), high) in last_out.iter_mut().zip(last_low).zip(last_high) {
-        *out = nearest_bf16(low.to_bits()) >> 16 | nearest_bf16(high.to_bits());
+    for ((out, &low), &high) in last_out.iter_mut().zip(last_low).zip(last_high) {
+        *out = E::pack_word(low, high);
     }
 }

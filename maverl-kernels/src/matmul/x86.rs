@@ -1,4 +1,5 @@
-//! AVX2 and AVX-512: operations of layouts and kernels that pulp lacks, and the dot product of `bf16` pairs.
+//! AVX2 and AVX-512: operations of layouts and kernels that pulp lacks, conversions of `f16`, and the dot product of `bf16`
+//! pairs.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -9,11 +10,12 @@ use pulp::bytemuck::cast;
 use pulp::x86::{V3, V4};
 
 use super::element::Element;
+use super::halves::Halves;
 use super::multiply::{multiply_rows, rows};
 use super::part::{OutputRows, Then, TilePart};
 use super::prefetch::{Ahead, STEPS};
 use super::tiles::{BLOCK, Panel, Tile};
-use super::vectors::{Vectors, WordBlock, nearest_bits};
+use super::vectors::{VectorWork, Vectors, WordBlock};
 
 /// Vectors of eight lanes, 16 registers: twelve sums, the columns' vectors, and a term.
 impl Vectors for V3 {
@@ -49,19 +51,61 @@ impl Vectors for V3 {
     }
 
     #[inline(always)]
-    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms<E: Element>(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         let (terms, _) = Self::as_simd_f32s(terms);
         let (words, _) = Self::as_mut_simd_u32s(words);
         for (words, terms) in words.iter_mut().zip(terms.as_chunks::<2>().0) {
             let mut halves = [self.avx._mm256_setzero_si256(); 2];
             for (half, &terms) in halves.iter_mut().zip(terms) {
-                *half = self.avx2._mm256_srli_epi32::<16>(cast(nearest_bits(self, terms)));
+                *half = self.avx2._mm256_srli_epi32::<16>(cast(E::round_vector(self, terms)));
             }
             // Packing takes four words of each operand in turn.
             let packed = self.avx2._mm256_packus_epi32(halves[0], halves[1]);
             *words = cast(self.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }
     }
+}
+
+impl Halves for V3 {
+    #[inline(always)]
+    fn nearest_halves(self, terms: Self::f32s) -> Self::u32s {
+        // SAFETY: the path `avx2` is only available with F16C.
+        let halves = unsafe { _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(cast(terms)) };
+        cast(self.avx2._mm256_cvtepu16_epi32(halves))
+    }
+
+    #[inline(always)]
+    fn separate_halves(self, words: Self::u32s) -> Self::u32s {
+        /// Bytes of the low halves of four words, then those of their high halves.
+        const BYTES: [u8; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
+        let each = self.avx2._mm256_shuffle_epi8(cast(words), cast([BYTES; 2]));
+        cast(self.avx2._mm256_permute4x64_epi64::<0b11_01_10_00>(each))
+    }
+
+    #[inline(always)]
+    fn widen_halves(self, words: Self::u32s, term: usize) -> Self::f32s {
+        let half = match term {
+            0 => self.avx._mm256_castsi256_si128(cast(words)),
+            _ => self.avx2._mm256_extracti128_si256::<1>(cast(words)),
+        };
+        // SAFETY: the path `avx2` is only available with F16C.
+        cast(unsafe { _mm256_cvtph_ps(half) })
+    }
+}
+
+/// Runs `work` compiled for AVX2 and F16C.
+#[inline(always)]
+pub(super) fn run_on_avx2<W: VectorWork>(simd: V3, work: W) -> W::Output {
+    // SAFETY: `simd` exists where its instructions do, and the path `avx2` is only available with F16C.
+    unsafe { with_f16c(simd, work) }
+}
+
+#[inline]
+#[target_feature(
+    enable = "sse,sse2,fxsr,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,fma,lzcnt,f16c"
+)]
+fn with_f16c<W: VectorWork>(simd: V3, work: W) -> W::Output {
+    work.run_with_vectors(simd)
 }
 
 /// Transposes pairs of rows, then fours, then the halves of the vectors.
@@ -139,7 +183,7 @@ impl Vectors for V4 {
     }
 
     #[inline(always)]
-    fn pair_terms(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
+    fn pair_terms<E: Element>(self, terms: &[f32; 2 * BLOCK], words: &mut [u32; BLOCK]) {
         const HIGH_HALVES: [u16; 32] = {
             let mut halves = [0; 32];
             let mut i = 0;
@@ -150,8 +194,41 @@ impl Vectors for V4 {
             halves
         };
         let (terms, _) = Self::as_simd_f32s(terms);
-        let (low, high) = (cast(nearest_bits(self, terms[0])), cast(nearest_bits(self, terms[1])));
+        let (low, high) = (E::round_vector(self, terms[0]), E::round_vector(self, terms[1]));
+        let (low, high) = (cast(low), cast(high));
         *words = cast(self.avx512bw._mm512_permutex2var_epi16(low, cast(HIGH_HALVES), high));
+    }
+}
+
+impl Halves for V4 {
+    #[inline(always)]
+    fn nearest_halves(self, terms: Self::f32s) -> Self::u32s {
+        const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        let halves = self.avx512f._mm512_cvtps_ph::<NEAREST>(cast(terms));
+        cast(self.avx512f._mm512_cvtepu16_epi32(halves))
+    }
+
+    #[inline(always)]
+    fn separate_halves(self, words: Self::u32s) -> Self::u32s {
+        const HALVES: [u16; 32] = {
+            let mut halves = [0; 32];
+            let mut i = 0;
+            while i < 16 {
+                (halves[i], halves[16 + i]) = (2 * i as u16, 2 * i as u16 + 1);
+                i += 1;
+            }
+            halves
+        };
+        cast(self.avx512bw._mm512_permutexvar_epi16(cast(HALVES), cast(words)))
+    }
+
+    #[inline(always)]
+    fn widen_halves(self, words: Self::u32s, term: usize) -> Self::f32s {
+        let half = match term {
+            0 => self.avx512f._mm512_castsi512_si256(cast(words)),
+            _ => self.avx512f._mm512_extracti64x4_epi64::<1>(cast(words)),
+        };
+        cast(self.avx512f._mm512_cvtph_ps(half))
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         model: "tiny".to_owned(),
         source: ModelSource::Builtin("tiny".to_owned()),
         dtype: Dtype::F32,
+        loss_scale: None,
         device: None,
         micro_batch_tokens: None,
         parameters: 0,

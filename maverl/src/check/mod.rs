@@ -175,6 +175,7 @@ fn check_assigned(
 ) -> Vec<String> {
     let CheckContext { config, base, purpose, registry } = *context;
     let Assigned { assignment, algorithm, models } = assigned;
+    team::check_f16(config, &assignment.workers, models, problems);
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, loaded.tasks(), problems);
     }

@@ -10,6 +10,7 @@ mod devices;
 mod elsewhere;
 mod endpoints;
 mod excerpts;
+mod f16;
 mod files;
 mod gguf;
 mod idle;

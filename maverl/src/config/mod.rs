@@ -47,8 +47,9 @@ pub use crate::loss::{
 };
 pub use crate::net::HeadKind;
 pub use crate::runtime::{
-    DeviceChoice, Dtype, LoraConfig, LoraSpec, Normalize, OptimConfig, OptimOptions, OptimizerKind,
-    RuntimeOptions, Sampling, SamplingConfig, SavedMoments, Schedule, TargetModules, Trunk,
+    DeviceChoice, Dtype, LoraConfig, LoraSpec, LossScaleConfig, LossScaleOptions, Normalize,
+    OptimConfig, OptimOptions, OptimizerKind, RuntimeOptions, Sampling, SamplingConfig,
+    SavedMoments, Schedule, TargetModules, Trunk,
 };
 pub use advantage::{
     AdvantagePlan, AnchorPlan, BranchUse, ContinuationsPlan, CounterfactualPlan, GreedyPlan,

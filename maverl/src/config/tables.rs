@@ -7,9 +7,9 @@ use super::{
     AdaptiveEntropyConfig, AdaptiveKlConfig, AdvantagePlan, AgentConfig, AlgorithmConfig,
     BranchConfig, CheckpointConfig, ComponentConfig, Config, Correction, CurriculumConfig,
     DistConfig, DistillConfig, EndpointConfig, EvalConfig, FutureRewards, InfluenceConfig,
-    LoraConfig, LossConfig, ModelConfig, OptimConfig, PreferenceConfig, RecordConfig,
-    ReferenceConfig, ReplayConfig, RewardConfig, RewardJudgeConfig, RewardPythonConfig,
-    RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutConfig,
+    LoraConfig, LossConfig, LossScaleConfig, ModelConfig, OptimConfig, PreferenceConfig,
+    RecordConfig, ReferenceConfig, ReplayConfig, RewardConfig, RewardJudgeConfig,
+    RewardPythonConfig, RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutConfig,
     RolloutServerConfig, RuntimeOptions, SamplingConfig, Selection, Shaping, SurrogatePlan,
     TaskConfig, TeacherConfig, TrackConfig, TrainOn, UpdateOrder, VerifierConfig,
     WorkerGroupConfig,
@@ -118,7 +118,7 @@ pub fn tagged_table(path: &[String]) -> Option<&'static TaggedTable> {
 }
 
 /// Every table of declared settings.
-pub static TABLES: [DeclaredTable; 70] = [
+pub static TABLES: [DeclaredTable; 71] = [
     DeclaredTable::of::<Config>("", "the file itself (before any table)"),
     DeclaredTable::of::<TaskConfig>("task", "`[task]`"),
     DeclaredTable::of::<CurriculumConfig>("task.curriculum", "`[task.curriculum]`"),
@@ -126,6 +126,7 @@ pub static TABLES: [DeclaredTable; 70] = [
     DeclaredTable::of::<SamplingConfig>("sampling", "`[sampling]` (or an agent's `sampling`)"),
     DeclaredTable::of::<ModelConfig>("models.tiny", "`[models.NAME]`"),
     DeclaredTable::of::<OptimConfig>("models.tiny.optim", "a model's (or agent's) `optim`"),
+    DeclaredTable::of::<LossScaleConfig>("models.tiny.loss_scale", "a model's `loss_scale`"),
     DeclaredTable::of::<LoraConfig>("models.tiny.lora", "a model's (or agent's) `lora`"),
     DeclaredTable::of::<EndpointConfig>("endpoints.expert", "`[endpoints.NAME]`"),
     DeclaredTable::of::<RolloutServerConfig>("rollout_servers.fast", "`[rollout_servers.NAME]`"),

@@ -43,8 +43,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::config::{
-    DeviceChoice, Dtype, EndpointConfig, Resolved, RewardJudgeConfig, RewardPythonConfig,
-    RewardServerConfig, RewardUsageConfig, RewardVerifierConfig, RolloutServerConfig,
+    DeviceChoice, Dtype, EndpointConfig, LossScaleOptions, Resolved, RewardJudgeConfig,
+    RewardPythonConfig, RewardServerConfig, RewardUsageConfig, RewardVerifierConfig,
+    RolloutServerConfig,
 };
 use crate::dist::UnitSizes;
 use crate::tools::{CallFormat, ThoughtFormat};
@@ -284,6 +285,9 @@ pub struct WorkerPlan {
     pub source: ModelSource,
     /// Precision of its products.
     pub dtype: Dtype,
+    /// Scale of the loss, with products in f16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScaleOptions>,
     /// Device of its own (`worker_groups.NAME.device`); `None` for `runtime.device`.
     pub device: Option<DeviceChoice>,
     /// Largest micro-batch of its own (`worker_groups.NAME.micro_batch_tokens`); `None` for `runtime.micro_batch_tokens`.

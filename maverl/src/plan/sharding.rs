@@ -145,12 +145,29 @@ impl Parameters {
         }
     }
 
-    /// Returns the bytes of a rank's share: of weights in use and masters, which have the half of a master in common if `weight` is
-    /// smaller, and `others` for a trained weight.
-    fn shard_bytes(self, at: &Placement, shard: Shard, weight: u64, others: u64) -> u64 {
-        let in_use = if shard == Shard::Hybrid { at.local } else { at.ranks };
-        let rest = (F32 - weight + others) * self.trained;
-        rest.div_ceil(at.ranks) + (weight * (self.trained + self.frozen)).div_ceil(in_use)
+    /// Returns the bytes of a rank's share: of weights in use and masters, and `others` for a trained weight. A bf16 weight in use is
+    /// half of its master. One in f16 is not: where it is divided as its master is, it is rounded when it is gathered.
+    fn shard_bytes(self, at: &Placement, shard: Shard, weight: WeightInUse, others: u64) -> u64 {
+        let hybrid = shard == Shard::Hybrid;
+        let in_use = if hybrid { at.local } else { at.ranks };
+        let common = if hybrid && weight.apart { 0 } else { weight.bytes };
+        let rest = (F32 - common + others) * self.trained;
+        rest.div_ceil(at.ranks) + (weight.bytes * (self.trained + self.frozen)).div_ceil(in_use)
+    }
+}
+
+/// A weight as products read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct WeightInUse {
+    bytes: u64,
+    /// True if it is no part of its master.
+    apart: bool,
+}
+
+impl WeightInUse {
+    fn of(dtype: Dtype, on_device: bool) -> Self {
+        let half = on_device || dtype != Dtype::F32;
+        Self { bytes: if half { F32 / 2 } else { F32 }, apart: dtype == Dtype::F16 }
     }
 }
 
@@ -162,13 +179,13 @@ struct Group<'p> {
     at: &'p Placement,
     shard: Shard,
     units: UnitSizes,
-    weight: u64,
+    weight: WeightInUse,
 }
 
 impl<'p> Group<'p> {
     fn new(plan: &'p Plan, index: usize, at: &'p Placement, shard: Shard) -> Self {
         let worker = &plan.workers[index];
-        let half = at.device.is_some() || worker.dtype == Dtype::Bf16;
+        let weight = WeightInUse::of(worker.dtype, at.device.is_some());
         let mut units = worker.units.clone();
         let policies = plan.policies.iter().filter(|policy| policy.worker == index);
         let trained = policies.filter(|policy| policy.trained);
@@ -181,7 +198,7 @@ impl<'p> Group<'p> {
                 *layer = LayerSize { frozen: layer.trained, trained: each };
             }
         }
-        Self { plan, worker, index, at, shard, units, weight: if half { 2 } else { 4 } }
+        Self { plan, worker, index, at, shard, units, weight }
     }
 
     /// Returns the largest number of tokens of a rank in an optimizer step, if every seat speaks once an episode; one micro-batch
@@ -226,7 +243,7 @@ impl<'p> Group<'p> {
 
     /// Returns what rank 0 sends in a pass; no rank sends more.
     fn sent(&self, schedule: &Schedule) -> SentBytes {
-        let bytes = schedule.sent_bytes(&self.machines(), 0, self.weight as usize);
+        let bytes = schedule.sent_bytes(&self.machines(), 0, self.weight.bytes as usize);
         let [machine_s, across_s] = [0, 1].map(|at| bytes[at] as f64 / self.at.bandwidth[at]);
         SentBytes { machine: bytes[0] as u64, across: bytes[1] as u64, machine_s, across_s }
     }
@@ -256,7 +273,7 @@ impl<'p> Group<'p> {
         let found = simulate(
             |_| &schedule,
             &self.machines(),
-            (&links, self.weight as usize),
+            (&links, self.weight.bytes as usize),
             |_, work| {
                 let products = work.products();
                 let products = if products > 1 { products - frozen } else { products };
@@ -278,7 +295,7 @@ impl<'p> Group<'p> {
         let step = Pass::Training { rounds: rounds as usize, tokens: kept_tokens as usize };
         let step = self.schedule(step);
         let [simulated_s, products_s] = if trains { self.simulated(kept_tokens) } else { [0.0; 2] };
-        let copy_bytes = weight * units.parameters() as u64;
+        let copy_bytes = weight.bytes * units.parameters() as u64;
         let rollout_shard_bytes = parameters.shard_bytes(at, self.shard, *weight, MOMENTS);
         let kv_bytes = if plan.servers_of(self.index).is_some() {
             0
@@ -291,7 +308,7 @@ impl<'p> Group<'p> {
             worker: worker.name.clone(),
             parameters: units.parameters() as u64,
             shard_bytes: parameters.shard_bytes(at, self.shard, *weight, MOMENTS + F32),
-            layer_bytes: 2 * weight * units.largest() as u64,
+            layer_bytes: 2 * weight.bytes * units.largest() as u64,
             sum_bytes: if trains { 2 * F32 * units.largest_trained() as u64 } else { 0 },
             kept_bytes: if trains { self.kept_bytes(kept_tokens) } else { 0 },
             tokens,

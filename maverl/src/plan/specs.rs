@@ -45,6 +45,7 @@ impl Plan {
     fn worker_spec(&self, index: usize, worker: &WorkerPlan) -> WorkerSpec {
         let mut spec = WorkerSpec::new(worker.name.clone(), worker.source.clone());
         spec.dtype = worker.dtype;
+        spec.loss_scale = worker.loss_scale.unwrap_or_default();
         spec.device = worker.device;
         spec.micro_batch_tokens = worker.micro_batch_tokens;
         spec.template_kwargs = worker.chat_template_kwargs.clone();

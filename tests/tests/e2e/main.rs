@@ -18,6 +18,7 @@ mod disk;
 mod endpoints;
 mod examples;
 mod exit_codes;
+mod f16;
 mod harbor;
 mod hub;
 mod hub_splits;

@@ -138,6 +138,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
     let verifier = [
         "steps=2",
         "algorithm.name=\"verifier\"",
+        "models.tiny.dtype=\"f16\"",
         "task.data=\"labeled.jsonl\"",
         "eval.data=\"held_out.jsonl\"",
     ];
@@ -155,7 +156,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("endpoint", with(&served)),
         ("sequence", with(&sequence)),
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
-        ("critic", with(&["algorithm.name=\"ppo\""])),
+        ("critic", with(&["algorithm.name=\"ppo\"", "models.tiny.dtype=\"f16\""])),
         ("ahead", with(&["rollout.staleness=1"])),
         ("groups", with(&REPLAY)),
         ("branches", with(&["algorithm.advantage.kind=\"counterfactual\""])),

@@ -159,6 +159,7 @@ impl Setup {
         let stored = match self.dtype {
             BenchDtype::F32 => StoredDtype::F32,
             BenchDtype::Bf16 => StoredDtype::Bf16,
+            BenchDtype::F16 => StoredDtype::F16,
         };
         (self.size.shape(), stored)
     }
@@ -203,6 +204,7 @@ pub fn specs(
     worker.dtype = match setup.dtype {
         BenchDtype::F32 => runtime::Dtype::F32,
         BenchDtype::Bf16 => runtime::Dtype::Bf16,
+        BenchDtype::F16 => runtime::Dtype::F16,
     };
     for policy in &mut worker.policies {
         policy.gradient_checkpointing = config.models[MODEL].gradient_checkpointing;

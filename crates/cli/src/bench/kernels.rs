@@ -56,18 +56,18 @@ const SECONDS: f64 = 0.2;
 /// Approximate seconds of one measurement in registers.
 const REGISTER_SECONDS: f64 = 0.02;
 
-/// Measures GFLOP/s in registers and of products in both types, and GB/s of memory.
+/// Measures GFLOP/s in registers and of products in every type, and GB/s of memory.
 pub(super) fn kernels(setup: &Setup) -> Vec<Figure> {
     let repeats = setup.repeats.get();
     let mut figures = Vec::new();
-    for precision in [Precision::F32, Precision::Bf16] {
+    for precision in Precision::ALL {
         let registers = RegisterTile::new(precision);
         let speeds: Vec<f64> = (0..repeats).map(|_| registers.speed()).collect();
-        let what = format!("multiply-adds in registers, {}", name(precision));
+        let what = format!("multiply-adds in registers, {}", precision.name());
         figures.push(Figure::new(what, "GFLOP/s", speeds));
     }
     for shape in PRODUCTS {
-        figures.extend([Precision::F32, Precision::Bf16].map(|p| product(p, shape, repeats)));
+        figures.extend(Precision::ALL.map(|p| product(p, shape, repeats)));
     }
     figures.extend(memory(repeats));
     figures
@@ -78,16 +78,10 @@ pub(super) fn limit(dtype: BenchDtype) -> f64 {
     let precision = match dtype {
         BenchDtype::F32 => Precision::F32,
         BenchDtype::Bf16 => Precision::Bf16,
+        BenchDtype::F16 => Precision::F16,
     };
     let figures = LIMITS.map(|shape| product(precision, shape, 3));
     figures.iter().map(|figure| figure.median).fold(0.0, f64::max)
-}
-
-fn name(precision: Precision) -> &'static str {
-    match precision {
-        Precision::F32 => "f32",
-        Precision::Bf16 => "bf16",
-    }
 }
 
 /// Loop of multiply-adds in registers, long enough to be measured.
@@ -151,7 +145,7 @@ fn product(
             (None, KernelForm::WeightGradient, out) => precision.add().tn(&a, &b, out, m, n, k),
             (None, _, out) => precision.set().nn(&a, &b, out, m, n, k),
         });
-    let (flop, dtype) = ((2 * m * n * k) as f64, name(precision));
+    let (flop, dtype) = ((2 * m * n * k) as f64, precision.name());
     let what = match form {
         KernelForm::Plain => format!("{m} x {k} x {n} {dtype}"),
         KernelForm::PackedWeight => format!("{m} x {k} x {n} {dtype}, packed"),
@@ -207,8 +201,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_measured_in_both_types_and_every_form() {
-        for precision in [Precision::F32, Precision::Bf16] {
+    fn products_are_measured_in_every_type_and_every_form() {
+        for precision in Precision::ALL {
             for form in [
                 KernelForm::Plain,
                 KernelForm::PackedWeight,

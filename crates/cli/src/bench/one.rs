@@ -31,7 +31,7 @@ pub(super) async fn one(setup: &Setup) -> Result<Vec<Figure>, Failure> {
     let read = Figure::rate("memory, read", "GB/s", bytes / 1e9, &reads);
     let number = match setup.dtype {
         BenchDtype::F32 => 4.0,
-        BenchDtype::Bf16 => 2.0,
+        BenchDtype::Bf16 | BenchDtype::F16 => 2.0,
     };
     let ceiling = 1e9 * read.median / (number * fixture.parameters as f64);
     let one = Figure::rate("1 request", "new tokens/s", REPLY as f64, &seconds).below(ceiling);

@@ -53,6 +53,8 @@ pub enum BenchDtype {
     F32,
     /// Factors in bf16, sums in single precision.
     Bf16,
+    /// Factors in f16, sums in single precision.
+    F16,
 }
 
 /// Formats a value as on the command line.

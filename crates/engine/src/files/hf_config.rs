@@ -54,6 +54,8 @@ pub struct HfConfig {
     pub whole_context: usize,
     /// Rotary position embeddings of queries and keys; a layer names one of them.
     pub ropes: Vec<Rope>,
+    /// Models of this family have activations beyond 65,504, the range of f16.
+    pub beyond_f16: bool,
     /// Factor of the embeddings.
     pub embed_scale: Option<f32>,
     /// Bound `c` of the logits `z`, which become `c tanh(z / c)`.
@@ -143,6 +145,7 @@ impl HfConfig {
             max_position_embeddings: short_context(keys, &ropes, context),
             whole_context: context,
             ropes,
+            beyond_f16: family.beyond_f16,
             embed_scale: family.scaled.then(|| (hidden as f64).sqrt() as f32),
             head_softcap: head_softcap.and_then(|(key, cap)| layers::softcap(keys, key, cap)),
             tie_word_embeddings: read_tied(keys, &family),

@@ -55,7 +55,7 @@ mod tests {
     fn a_model_that_only_generates_has_the_bits_of_the_model_and_one_form_of_its_maps() {
         let files = ModelFiles::new(&ModelSource::Builtin("tiny".to_owned()));
         let ids: Vec<u32> = (0..40).map(|i| i * 31 % 500).collect();
-        for precision in [Precision::F32, Precision::Bf16] {
+        for precision in Precision::ALL {
             let model = Model::load(&files).unwrap().with_precision(precision);
             let (logits, fingerprint) = (model.logits(&ids).unwrap(), model.fingerprint());
             let (all, parameters) = (model.weights.params().elements(), model.weights.parameters());

@@ -8,7 +8,7 @@ use crate::files::ModelError;
 use crate::net::decoder::{Decoder, Saved};
 use crate::net::experts::{BalanceTerm, PackedRoutes, RouterLoad};
 use crate::net::gradients::Gradients;
-use crate::net::ops::{Cpu, Ops};
+use crate::net::ops::{Backend, Cpu, Ops};
 use crate::net::pool::Pool;
 use crate::net::rows::Rows;
 
@@ -136,4 +136,36 @@ impl<'a, O: Ops> Tape<'a, O> {
         pool.give_streams([dx]);
         Ok(())
     }
+}
+
+/// Returns the first layer of a decoder whose result for rows has a number that is not finite, if there is one.
+///
+/// # Errors
+///
+/// See [`Tape::record`].
+pub(crate) fn first_overflow<O: Backend>(
+    decoder: &Decoder<O>,
+    rows: Rows<'_>,
+    routes: Option<&PackedRoutes>,
+    pool: &mut Pool<O>,
+) -> Result<Option<usize>, ModelError> {
+    decoder.check(rows.ids, rows.positions)?;
+    let at = decoder.ops().place(rows)?;
+    let mut x = decoder.embed(&at, pool)?;
+    for index in 0..decoder.layers() {
+        let (out, saved) = decoder.layer(index, x, (&at, routes), pool)?;
+        let input = saved.keep_input(pool);
+        pool.give_streams([input]);
+        // A norm of finite numbers is finite.
+        let normed = decoder.last_norm(&out, pool)?;
+        let overflowed = decoder.ops().read(&normed)?.iter().any(|number| !number.is_finite());
+        pool.give([normed]);
+        if overflowed {
+            pool.give_streams([out]);
+            return Ok(Some(index));
+        }
+        x = out;
+    }
+    pool.give_streams([x]);
+    Ok(None)
 }

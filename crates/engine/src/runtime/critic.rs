@@ -1,35 +1,37 @@
 //! The critic of a policy: a head on a trunk, the scale of its values, and its optimizer.
 
+mod checkpoint;
 mod joint;
 mod pass;
 mod scale;
+mod scaled;
 
 pub(crate) use joint::{Joint, SharedTrunk};
 pub use scale::Scale;
 
-use std::path::{Path, PathBuf};
-
-use crate::files::save::{self, SavedTensor};
-use crate::files::{ModelError, Shards};
+use crate::files::ModelError;
 use crate::loss::{ValueLimits, ValueLoss, value_loss};
 use crate::net::ops::{Backend, Cpu};
 use crate::net::{Adapter, Gradients, HeadKind, Model, Params, Pool, Tape, ValueHead};
-use crate::runtime::checkpoint::{halves, restore, whole_counters};
+use crate::runtime::loss_scale::{LossScale, factor_of, scale_slopes};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::PackedRows;
 use crate::runtime::pass::{PassTexts, PassTokens};
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
 use crate::runtime::{
-    CriticSpec, Normalize, PolicySpec, RuntimeError, SavedMoments, Trunk, ValueBatch, ValueRow,
-    ValueStats, ValueTarget, ValueText,
+    CriticSpec, Normalize, PolicySpec, RuntimeError, Trunk, ValueBatch, ValueRow, ValueStats,
+    ValueTarget, ValueText,
 };
+use scaled::skip_step;
 
 /// A value head on a trunk of its own, or on the policy's.
 pub(crate) struct Critic<O: Backend> {
     policy: String,
     body: Body<O>,
     scale: Scale,
+    /// Scale of the loss on a trunk of its own, if products are in f16.
+    loss_scale: Option<LossScale>,
     /// Optimizer of the trunk.
     of_trunk: Optimizer<O>,
     /// Optimizer of the head, which is in host memory.
@@ -77,10 +79,11 @@ impl<O: Backend> Critic<O> {
         spec: &CriticSpec,
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
-        (seed, micro_batch_tokens): (u64, usize),
+        (seed, loss_scale, micro_batch_tokens): (u64, Option<LossScale>, usize),
         (pools, peers): (Pools<O>, Peers),
     ) -> Result<Self, ModelError> {
         let ops = base.decoder.ops();
+        let loss_scale = loss_scale.filter(|_| spec.trunk != Trunk::Shared);
         let trunk = match spec.trunk {
             Trunk::Shared => None,
             Trunk::Own => Some(ops.load(loaded.duplicate()?, true)?),
@@ -102,7 +105,7 @@ impl<O: Backend> Critic<O> {
         let ops = ops.clone();
         let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pools, peers };
         let (policy, scale) = (policy.name.clone(), Scale::default());
-        Ok(Self { policy, body, scale, of_trunk, of_head })
+        Ok(Self { policy, body, scale, loss_scale, of_trunk, of_head })
     }
 
     /// Computes the values of texts, each `[places]`, in units of the reward.
@@ -165,7 +168,8 @@ impl<O: Backend> Critic<O> {
             same.map_err(|error| self.failed_pass(&error))?;
         }
         let (likelihood, shared) = (self.body.head.likelihood(), Some(totals.tokens.into()));
-        Ok(ValueStats { likelihood, shared, ..totals.stats(batch) })
+        let loss_scale = self.loss_scale.as_ref().map(LossScale::stats);
+        Ok(ValueStats { likelihood, shared, loss_scale, ..totals.stats(batch) })
     }
 
     /// Updates the scale with the batch's returns, and converts all targets to it.
@@ -197,70 +201,28 @@ impl<O: Backend> Critic<O> {
         lr: f64,
         totals: &mut CriticTotals,
     ) -> Result<(), RuntimeError> {
-        let found = self.body.gradients(&mut self.of_trunk, rows, totals);
+        let scale = self.loss_scale;
+        let found = self.body.gradients(&mut self.of_trunk, rows, scale.as_ref(), totals);
         let (of_trunk, of_head) = found.map_err(|error| failed_critic(&self.policy, &error))?;
         let norms = self.body.peers.norm(&self.body.ops, &of_trunk).and_then(|trunk| {
             let head = of_head.norm(&Cpu::default())?;
             Ok(libm::hypot(trunk, head))
         });
-        let norm = norms.map_err(|error| failed_critic(&self.policy, &error))?;
+        let factor = factor_of(scale.as_ref());
+        let norm = norms.map_err(|error| failed_critic(&self.policy, &error))? / f64::from(factor);
         if !totals.value.loss.is_finite() || !norm.is_finite() {
-            let what = if norm.is_finite() { "the value loss" } else { "the critic's gradient" };
-            let policy = self.policy.clone();
-            return Err(RuntimeError::NotFinite { policy, what: what.to_owned() });
+            totals.skipped += 1;
+            return skip_step(&mut self.loss_scale, &self.policy, [totals.value.loss, norm]);
         }
+        self.loss_scale.iter_mut().for_each(LossScale::count_step);
         totals.grad_norm += norm;
         totals.steps += 1;
         let Self { of_trunk: trunk, of_head: head, .. } = self;
         let head_lr = lr * self.body.spec.head_rate;
+        let norm = (norm, factor);
         let applied =
             trunk.apply(of_trunk, lr, norm).and_then(|()| head.apply(of_head, head_lr, norm));
         applied.map_err(|error| failed_critic(&self.policy, &error))
-    }
-
-    /// Writes trunk, head, scale and moments into `dir/critic`.
-    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
-        let dir = place(dir);
-        let made = std::fs::create_dir_all(&dir);
-        made.map_err(|error| ModelError::cannot_do("make", &dir, error))?;
-        if let Some(trunk) = &self.body.trunk {
-            self.body.ops.host(trunk)?.save(&dir)?;
-        }
-        self.body.head.save(&dir)?;
-        let steps = (self.of_trunk.saved_step(moments), self.of_head.saved_step(moments));
-        let counters = halves(steps.0, steps.1);
-        let (trunk, head) = (self.of_trunk.moments(moments)?, self.of_head.moments(moments)?);
-        let mut entries = vec![
-            SavedTensor::slice("counters", &[4], &counters),
-            SavedTensor::slice("scale", &[3], &self.scale.sums),
-        ];
-        entries.extend(trunk.entries());
-        entries.extend(head.entries());
-        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
-        drop(entries);
-        trunk.end(written)
-    }
-
-    /// Sends the moments of this rank to rank 0, which saves the critic.
-    pub(crate) fn share(&self) -> Result<(), ModelError> {
-        self.of_trunk.share()
-    }
-
-    /// Restores everything from a directory that [`Critic::save`] wrote into.
-    pub(crate) fn load(&mut self, dir: &Path) -> Result<(), ModelError> {
-        let dir = place(dir);
-        if let Some(trunk) = &self.body.trunk {
-            restore(trunk, &dir)?;
-        }
-        self.body.head.restore(&dir)?;
-        let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
-        let steps = whole_counters(&saved.values("counters")?);
-        let sums = saved.values("scale")?;
-        for (ours, saved) in self.scale.sums.iter_mut().zip(sums) {
-            *ours = saved;
-        }
-        self.of_trunk.restore(&saved, steps.0)?;
-        self.of_head.restore(&saved, steps.1)
     }
 
     fn failed_pass(&self, error: &ModelError) -> RuntimeError {
@@ -269,11 +231,12 @@ impl<O: Backend> Critic<O> {
 }
 
 impl<O: Backend> Body<O> {
-    /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's.
+    /// Computes the gradients of one optimizer step, of the trunk's variables and of the head's, times the scale of the loss.
     fn gradients(
         &self,
         optimizer: &mut Optimizer<O>,
         rows: &[&Aimed<'_>],
+        scale: Option<&LossScale>,
         CriticTotals { value: sums, tokens, .. }: &mut CriticTotals,
     ) -> Result<(Gradients<'_, O>, Gradients<'_>), ModelError> {
         let Some(trunk) = &self.trunk else {
@@ -303,7 +266,11 @@ impl<O: Backend> Body<O> {
                 &self.head,
                 &trunk.decoder,
                 (&packed, tape),
-                |rows, values| all_grads(&now[rows], values, weight, self.spec.limits, sums),
+                |rows, values| {
+                    let mut grads = all_grads(&now[rows], values, weight, self.spec.limits, sums);
+                    scale_slopes(scale, &mut grads);
+                    grads
+                },
                 (&mut of_trunk, &mut of_head),
                 &mut pool,
             )?;
@@ -323,11 +290,6 @@ impl<O: Backend> Body<O> {
 
 fn failed_critic(policy: &str, error: &ModelError) -> RuntimeError {
     error.clone().in_worker(policy)
-}
-
-/// Returns the directory of the critic in a policy's directory.
-fn place(dir: &Path) -> PathBuf {
-    dir.join("critic")
 }
 
 /// Returns the weight of each value in an optimizer step.
@@ -380,16 +342,20 @@ struct CriticTotals {
     tokens: PassTokens,
     grad_norm: f64,
     steps: u64,
+    /// Optimizer steps that were skipped.
+    skipped: u64,
 }
 
 impl CriticTotals {
     fn stats(&self, batch: &ValueBatch) -> ValueStats {
-        let steps = self.steps.max(1) as f64;
+        let [all, steps] = [self.steps + self.skipped, self.steps].map(|count| count.max(1) as f64);
         ValueStats {
-            loss: self.value.loss / steps,
+            loss: self.value.loss / all,
             clip_frac: self.value.clipped as f64 / self.value.values.max(1) as f64,
             grad_norm: self.grad_norm / steps,
             optimizer_steps: self.steps,
+            skipped_steps: self.skipped,
+            loss_scale: None,
             rows: batch.rows.len() as u64,
             values: batch.rows.iter().map(|row| row.text.places as u64).sum(),
             shared: None,

@@ -68,8 +68,14 @@ impl DeviceChoice {
             Self::Cuda(_) | Self::Emulated => {}
         }
         let mut reasons = Vec::new();
-        if worker.dtype == Dtype::F32 {
-            reasons.push("products are in bf16: write `dtype = \"bf16\"`".to_owned());
+        match worker.dtype {
+            Dtype::F32 => reasons.push("products are in bf16: write `dtype = \"bf16\"`".to_owned()),
+            Dtype::Bf16 => {}
+            Dtype::F16 => {
+                let reason =
+                    "products in f16 are computed on a CPU alone: write `dtype = \"bf16\"`";
+                reasons.push(reason.to_owned());
+            }
         }
         for policy in worker.policies.iter().filter(|policy| policy.trained) {
             let dropout = match &policy.adapter {

@@ -68,6 +68,24 @@ pub enum RuntimeError {
         /// Name of the number.
         what: String,
     },
+    /// A loss is not finite with products in f16; the optimizer step that would have used it was not taken.
+    #[error("policy `{policy}`: {what} is not finite{}; no scale of the loss helps: bf16 or f32", overflowed(*.layer))]
+    LossBeyondF16 {
+        /// Name of the policy.
+        policy: String,
+        /// Name of the loss.
+        what: String,
+        /// First layer whose result is not finite, if this process has found it.
+        layer: Option<usize>,
+    },
+    /// A gradient overflows in f16, and the scale of the loss is 1 already.
+    #[error("policy `{policy}`: {what} overflow at a loss scale of 1: bf16 or f32")]
+    SmallestLossScale {
+        /// Name of the policy.
+        policy: String,
+        /// Name of the gradients.
+        what: String,
+    },
     /// A prompt does not fit the context.
     #[error("a prompt of {prompt} tokens leaves no room in a context of {context}")]
     Overflow {
@@ -103,6 +121,13 @@ pub enum RuntimeError {
         /// Description of the problem.
         problem: String,
     },
+}
+
+/// Returns the layer in which an activation overflowed, in parentheses.
+fn overflowed(layer: Option<usize>) -> String {
+    layer.map_or_else(String::new, |layer| {
+        format!(" (layer {layer}: activation beyond 65,504 in f16)")
+    })
 }
 
 impl ModelError {

@@ -17,6 +17,7 @@ mod error;
 mod generator;
 mod grammar;
 mod host;
+mod loss_scale;
 mod memory;
 #[cfg(feature = "cuda")]
 mod nccl;
@@ -58,6 +59,7 @@ pub use direct::{Scores, complete, score};
 pub use generator::{Generating, Generator};
 pub use grammar::{Grammar, GrammarState};
 pub use host::{Host, KvBlocks, LoadedModel, ModelHost};
+pub use loss_scale::{LossScaleOptions, ScaleStats};
 #[cfg(feature = "cuda")]
 pub use maverl_dist::NcclOptions;
 pub use maverl_dist::Shard;
@@ -75,7 +77,7 @@ pub use spec::{
     CriticSpec, Dtype, Normalize, PolicySpec, RuntimeOptions, SavedMoments, Trunk, WorkerSpec,
 };
 #[doc(hidden)]
-pub use spec::{LARGE, LoraConfig, MANY, OptimConfig, REPLY, SamplingConfig};
+pub use spec::{LARGE, LoraConfig, LossScaleConfig, MANY, OptimConfig, REPLY, SamplingConfig};
 pub use start::Runtime;
 pub use stats::{
     DivergenceStats, LayerLoad, ObservationStats, PairStats, RouterStats, SharedTokens,

@@ -93,12 +93,13 @@ impl<O: Ops> Optimizer<O> {
         }
     }
 
-    /// Takes one step. `norm` is the norm of all gradients that are clipped together.
+    /// Takes one step. `norm` is the norm of all gradients that are clipped together. The gradients are those of the loss times
+    /// `loss_scale`, a power of two, and `norm` is that without it.
     pub(crate) fn apply(
         &mut self,
         gradients: Gradients<'_, O>,
         lr: f64,
-        norm: f64,
+        (norm, loss_scale): (f64, f32),
     ) -> Result<(), ModelError> {
         let elements = gradients.elements();
         let mut grad = gradients.into_all()?;
@@ -106,7 +107,8 @@ impl<O: Ops> Optimizer<O> {
             return Err(ModelError::wrong_argument("these weights are not trained"));
         }
         self.step += 1;
-        let (adamw, scale) = self.options.step(lr, norm);
+        let (adamw, factor) = self.options.step(lr, norm);
+        let scale = factor / loss_scale;
         let (own, muon) = (self.own_range(), self.options.muon(lr));
         let Self { ops, params, peers, m, v, eight_bit, step, .. } = self;
         let parts = muon.map(|muon| (muon, optimizer_parts(params)));

@@ -9,15 +9,17 @@ use serde_json::{Map, Value};
 
 // Forms in which users write options.
 pub use super::adapter::LoraConfig;
+pub use super::loss_scale::LossScaleConfig;
 pub use super::optim::OptimConfig;
 pub use super::request::{REPLY, SamplingConfig};
 
-use crate::files::ModelSource;
+use crate::files::{ModelError, ModelSource};
 use crate::loss::ValueLimits;
 use crate::net::HeadKind;
 #[cfg(feature = "cuda")]
 use crate::runtime::NcclOptions;
-use crate::runtime::{AdapterSpec, DeviceChoice, LoraSpec, OptimOptions};
+use crate::runtime::loss_scale::LossScale;
+use crate::runtime::{AdapterSpec, DeviceChoice, LoraSpec, LossScaleOptions, OptimOptions};
 use crate::settings::Settings;
 use maverl_dist::Shard;
 
@@ -73,7 +75,7 @@ pub struct RuntimeOptions {
     pub nccl: Option<NcclOptions>,
 }
 
-/// Precision of matrix products. Weights, sums and gradients are f32.
+/// Precision of matrix products. Weights, sums and gradients of weights are f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
@@ -82,6 +84,8 @@ pub enum Dtype {
     F32,
     /// The nearest `bf16`.
     Bf16,
+    /// The nearest `f16`, with a scale of the loss ([`LossScaleOptions`](super::LossScaleOptions)).
+    F16,
 }
 
 /// Moments of an optimizer in a checkpoint. Those of [`OptimizerKind::Adamw8bit`](super::OptimizerKind::Adamw8bit) keep their 8 bits,
@@ -110,6 +114,7 @@ impl From<Dtype> for Precision {
         match dtype {
             Dtype::F32 => Self::F32,
             Dtype::Bf16 => Self::Bf16,
+            Dtype::F16 => Self::F16,
         }
     }
 }
@@ -124,6 +129,8 @@ pub struct WorkerSpec {
     pub source: ModelSource,
     /// Precision of matrix products.
     pub dtype: Dtype,
+    /// Scale of the loss of its policies and critics, with [`Dtype::F16`].
+    pub loss_scale: LossScaleOptions,
     /// Device of its own; `None` for that of [`RuntimeOptions::device`].
     pub device: Option<DeviceChoice>,
     /// Largest number of tokens of a training micro-batch; `None` for [`RuntimeOptions::micro_batch_tokens`].
@@ -145,6 +152,7 @@ impl WorkerSpec {
             name,
             source,
             dtype: Dtype::F32,
+            loss_scale: LossScaleOptions::default(),
             device: None,
             micro_batch_tokens: None,
             template_kwargs: Map::new(),
@@ -156,6 +164,13 @@ impl WorkerSpec {
     pub(crate) fn options(&self, all: &RuntimeOptions) -> RuntimeOptions {
         let micro_batch_tokens = self.micro_batch_tokens.unwrap_or(all.micro_batch_tokens);
         RuntimeOptions { micro_batch_tokens, ..all.clone() }
+    }
+
+    /// Creates the scale of the loss of a policy or a critic, if products are in f16.
+    ///
+    /// Fails if its start is no power of two.
+    pub(crate) fn first_scale(&self) -> Result<Option<LossScale>, ModelError> {
+        (self.dtype == Dtype::F16).then(|| LossScale::new(self.loss_scale)).transpose()
     }
 }
 

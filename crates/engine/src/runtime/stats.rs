@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TokenColumns;
+use super::loss_scale::ScaleStats;
 use super::pass::PassTokens;
 
 /// Statistics of an update. Means are over true token counts.
@@ -27,7 +28,7 @@ pub struct UpdateStats {
     pub clip_frac_dual: f64,
     /// Mean of logp_old - logp (k1 to the rollout policy).
     pub ppo_kl: f64,
-    /// Gradient norm before clipping, mean over optimizer steps.
+    /// Gradient norm before clipping, mean over optimizer steps; 0 without any.
     pub grad_norm: f64,
     /// Mean of |trainer log-prob - rollout log-prob| over the tokens seen before the first optimizer step.
     pub mismatch_mean: f64,
@@ -55,6 +56,12 @@ pub struct UpdateStats {
     pub preference: Option<PairStats>,
     /// Number of optimizer steps.
     pub optimizer_steps: u64,
+    /// Number of optimizer steps that were skipped, because a gradient overflowed in f16.
+    #[serde(default)]
+    pub skipped_steps: u64,
+    /// Scale of the loss after the update, with products in f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<ScaleStats>,
     /// Number of rows.
     pub rows: u64,
     /// Number of completion tokens.
@@ -162,6 +169,13 @@ pub struct ValueStats {
     pub grad_norm: f64,
     /// Number of optimizer steps.
     pub optimizer_steps: u64,
+    /// Number of optimizer steps that were skipped, because a gradient overflowed in f16.
+    #[serde(default)]
+    pub skipped_steps: u64,
+    /// Scale of the loss after the update, with products in f16; `None` of a critic on the policy's trunk, whose scale is the
+    /// policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<ScaleStats>,
     /// Number of texts.
     pub rows: u64,
     /// Number of values.

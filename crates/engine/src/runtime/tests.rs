@@ -8,6 +8,7 @@ mod device;
 mod divergence;
 mod eight_bit;
 mod experts;
+mod f16;
 #[cfg(feature = "candle")]
 mod gguf;
 mod labeled;

@@ -3,7 +3,7 @@
 //!
 //! Losses are normalized by the tokens and rows of the whole minibatch, so the size of micro-batches changes the
 //! gradient by rounding alone. An update ends before its optimizer step if the loss or the gradient is not finite, or
-//! if a trained weight has no gradient (MO-1).
+//! if a trained weight has no gradient (MO-1). In f16, a gradient that is not finite skips the step instead (`scaled.rs`).
 
 mod balance;
 mod before;
@@ -13,6 +13,7 @@ mod micro;
 mod pending;
 mod ranks;
 mod routers;
+mod scaled;
 mod selection;
 mod totals;
 mod weights;
@@ -26,6 +27,7 @@ use crate::net::ops::Backend;
 use crate::net::{Decoder, Gradients, Model, Params, Pool, RoutedTokens, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::critic::{Joint, SharedTrunk};
+use crate::runtime::loss_scale::{LossScale, factor_of, scale_slopes};
 use crate::runtime::optimizer::Optimizer;
 use crate::runtime::packed::{PackedRows, PassText};
 use crate::runtime::pass::PassTexts;
@@ -50,6 +52,8 @@ pub(crate) struct Trainer<O: Backend> {
     /// Ranks that train the policy together.
     peers: Peers,
     optimizer: Optimizer<O>,
+    /// Scale of the loss, if products are in f16.
+    scale: Option<LossScale>,
     /// Policy that a KL and pairs are compared with: the starting weights, or a copy of later ones.
     reference: Option<Model<O>>,
     /// True if the reference is not the starting weights, so that checkpoints contain it.
@@ -62,7 +66,7 @@ impl<O: Backend> Trainer<O> {
     pub(crate) fn new(
         spec: &PolicySpec,
         model: &Model<O>,
-        seed: u64,
+        (seed, scale): (u64, Option<LossScale>),
         micro_batch_tokens: usize,
         (pools, peers): (Pools<O>, Peers),
     ) -> Result<Self, ModelError> {
@@ -82,6 +86,7 @@ impl<O: Backend> Trainer<O> {
             pools,
             peers,
             optimizer,
+            scale,
             reference,
             renewed: false,
             version: 0,
@@ -130,7 +135,8 @@ impl<O: Backend> Trainer<O> {
         if let Some(recorder) = &mut totals.recorder {
             recorder.gather(&self.peers).map_err(|error| self.failed_update(&error))?;
         }
-        Ok(totals.stats(batch, self.version))
+        let loss_scale = self.scale.as_ref().map(LossScale::stats);
+        Ok(UpdateStats { loss_scale, ..totals.stats(batch, self.version) })
     }
 
     /// Returns an error if a row has a KL to a reference that is not kept.
@@ -167,7 +173,8 @@ impl<O: Backend> Trainer<O> {
         totals.tokens += pass.counts();
         let units = (&pass, own.clone());
         let slopes = self.balance_slopes(model, batch.router_aux_coef, rows, units, &mut pool);
-        let slopes = slopes.map_err(|error| self.failed_update(&error))?;
+        let mut slopes = slopes.map_err(|error| self.failed_update(&error))?;
+        slopes.iter_mut().for_each(|slopes| scale_slopes(self.scale.as_ref(), slopes));
         let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
             let micro = Micro::new(pass.pack(indices), (rows, &factors), indices, share);
@@ -181,24 +188,7 @@ impl<O: Backend> Trainer<O> {
             combined.map_err(|error| self.failed_update(&error))?;
         }
         totals.routers.end_step();
-        let Back { gradients, joint } = back;
-        let norm = self.peers.norm(model.decoder.ops(), &gradients);
-        let norm = norm.map_err(|error| self.failed_update(&error))?;
-        let of_head = joint.as_ref().map_or(Ok(0.0), Joint::norm);
-        let of_head = of_head.map_err(|error| self.failed_update(&error))?;
-        if ![totals.policy.loss, norm, of_head].iter().all(|value| value.is_finite()) {
-            let what = if totals.policy.loss.is_finite() { "the gradient" } else { "the loss" };
-            return Err(RuntimeError::NotFinite {
-                policy: self.policy.clone(),
-                what: what.to_owned(),
-            });
-        }
-        totals.grad_norm += norm;
-        totals.steps += 1;
-        let applied = self.optimizer.apply(gradients, batch.lr, norm);
-        totals.muon_rms = self.optimizer.muon_rms();
-        let applied = applied.and_then(|()| joint.map_or(Ok(()), |joint| joint.apply(of_head)));
-        applied.map_err(|error| self.failed_update(&error))
+        self.end_step(model, batch, back, totals)
     }
 
     /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
@@ -229,14 +219,19 @@ impl<O: Backend> Trainer<O> {
             _ => None,
         };
         let (of, ends) = (packed.predicted(), &packed.completions);
+        let scale = self.scale.as_ref();
         let mut dhidden = decoder.loss(&hidden, of, ends, gradients, |rows, found, slopes| {
-            micro.loss(batch, rows, found, reference.as_deref(), slopes, totals);
+            let [of_logp, of_entropy] = slopes;
+            let both = [&mut *of_logp, &mut *of_entropy];
+            micro.loss(batch, rows, found, reference.as_deref(), both, totals);
+            [of_logp, of_entropy].into_iter().for_each(|slopes| scale_slopes(scale, slopes));
             Ok(())
         })?;
+        self.note_overflow(model, packed, totals, pool)?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             let rows = micro.indices.iter().copied().zip(lengths);
-            dhidden = joint.backward(ops, &hidden, rows, dhidden)?;
+            dhidden = joint.backward(ops, &hidden, rows, (dhidden, factor_of(scale)))?;
         }
         tape.backward(&packed.spread(ops, &dhidden)?, gradients, pool)
     }

@@ -45,7 +45,8 @@ impl TrainedModel {
     fn train(&mut self, model: Model, spec: &PolicySpec) -> Result<(), ModelError> {
         let TrainingBuffers { micro_batch_tokens, pools } = self.buffers.clone();
         // Adapters have no dropout, so no pass draws a mask from this seed.
-        let trainer = Trainer::new(spec, &model, 0, micro_batch_tokens, (pools, Peers::default()))?;
+        let (seed, buffers) = ((0, None), (pools, Peers::default()));
+        let trainer = Trainer::new(spec, &model, seed, micro_batch_tokens, buffers)?;
         (self.model, self.training) = (model, Some(Training { trainer, pending: None }));
         Ok(())
     }
@@ -91,7 +92,8 @@ impl ModelHost<TrainedModel> {
     ///
     /// # Errors
     ///
-    /// See [`RuntimeError`]; also if the device is not the CPU.
+    /// See [`RuntimeError`]; also if the device is not the CPU, or products are in f16: clients see the gradients of their passes,
+    /// which have no scale.
     pub fn start(
         name: &str,
         base: &Model,
@@ -99,6 +101,10 @@ impl ModelHost<TrainedModel> {
         (options, dtype): (&RuntimeOptions, Dtype),
         places: usize,
     ) -> Result<Self, RuntimeError> {
+        if dtype == Dtype::F16 {
+            let what = "models of clients are not trained in f16; write bf16 or f32";
+            return Err(ModelError::wrong_argument(what).in_worker(name));
+        }
         let load = || Cpu { precision: dtype.into() }.load(base.clone(), false);
         let micro_batch_tokens = options.micro_batch_tokens.get();
         let buffers = TrainingBuffers { micro_batch_tokens, pools: Pools::default() };

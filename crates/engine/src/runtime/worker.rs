@@ -56,7 +56,7 @@ impl<O: Backend> OwnedModels<O> {
     /// Creates the policy: the base itself, or an adapter on it, loaded from its start or initialized from the seed and
     /// its name.
     fn new(
-        options: &RuntimeOptions,
+        (worker, options): (&WorkerSpec, &RuntimeOptions),
         policy: &PolicySpec,
         (base, loaded): (&Model<O>, &Model),
         (pools, peers): (Pools<O>, Peers),
@@ -76,18 +76,19 @@ impl<O: Backend> OwnedModels<O> {
             }
         };
         let micro_batch_tokens = options.micro_batch_tokens.get();
-        let seed_of_critic = derive_seed(seed, CRITIC);
+        let (seed_of_critic, scale) = (derive_seed(seed, CRITIC), worker.first_scale()?);
         let critic = policy.critic.as_ref();
         let critic = critic.map(|critic| {
             Critic::new(
                 critic,
                 policy,
                 (base, loaded),
-                (seed_of_critic, micro_batch_tokens),
+                (seed_of_critic, scale, micro_batch_tokens),
                 (pools.clone(), peers.clone()),
             )
         });
         let critic = critic.transpose()?;
+        let seed = (seed, scale);
         let trainer = Trainer::new(policy, &model, seed, micro_batch_tokens, (pools, peers))?;
         Ok(Self { model, trainer, critic, snapshots: None })
     }
@@ -239,10 +240,10 @@ pub(super) fn policies<O: Backend>(
     bases: (&Model<O>, &Model),
     (pools, peers): (&Pools<O>, &Peers),
 ) -> Result<Vec<OwnedModels<O>>, ModelError> {
-    let policies = worker
-        .policies
-        .iter()
-        .map(|policy| OwnedModels::new(options, policy, bases, (pools.clone(), peers.clone())));
+    let shared = || (pools.clone(), peers.clone());
+    let policies = worker.policies.iter();
+    let policies =
+        policies.map(|policy| OwnedModels::new((worker, options), policy, bases, shared()));
     policies.collect()
 }
 

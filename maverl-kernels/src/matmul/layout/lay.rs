@@ -95,6 +95,8 @@ pub(super) struct LayPanel<'a, 'm, E> {
     pub(super) out: &'a mut [u32],
     /// Words of `out` from one word of a column to its next, and from the first columns to the others.
     pub(super) strides: (usize, usize),
+    /// True if the inner loop widens terms.
+    pub(super) widened: bool,
 }
 
 impl<E: Element> VectorWork for LayPanel<'_, '_, E> {
@@ -102,19 +104,14 @@ impl<E: Element> VectorWork for LayPanel<'_, '_, E> {
 
     #[inline(always)]
     fn run_with_vectors<V: Vectors>(self, simd: V) {
-        let Self { matrix, columns, words, out, strides: (stride, half) } = self;
-        if matrix.order == MemoryOrder::Terms {
-            return matrix.transposed_panel(simd, columns, words, out, (stride, half));
+        let Self { matrix, columns, words, out, strides, widened } = self;
+        match matrix.order {
+            MemoryOrder::Terms => matrix.transposed_panel(simd, columns, words, out, strides),
+            MemoryOrder::Indices => matrix.straight_panel(simd, columns, words, out, strides),
         }
-        let middle = columns.end.min(columns.start + BLOCK);
-        for (i, word) in words.enumerate() {
-            for term in word * E::TERMS..(word + 1) * E::TERMS {
-                matrix.prefetch_indices(term + AHEAD, &columns);
-            }
-            let halves = [columns.start..middle, middle..columns.end];
-            for (at, columns) in [i * stride, i * stride + half].into_iter().zip(halves) {
-                let out = out[at..].first_chunk_mut::<BLOCK>().expect("a word of half a panel");
-                matrix.indices_of(simd, word, &columns, out);
+        if E::SEPARATE && widened {
+            for words in V::as_mut_simd_u32s(out).0 {
+                *words = simd.separate_halves(*words);
             }
         }
     }
@@ -150,7 +147,7 @@ impl<E: Element> Matrix<'_, E> {
         let terms = &self.data[index * self.terms..(index + 1) * self.terms];
         let terms = &terms[(first * E::TERMS).min(self.terms)..];
         let (out, rest) = out.split_at_mut(terms.len().min(out.len()));
-        round_terms(simd, &terms[..out.len()], out);
+        round_terms::<E, V>(simd, &terms[..out.len()], out);
         rest.fill(0);
     }
 
@@ -185,7 +182,7 @@ impl<E: Element> Matrix<'_, E> {
         if E::TERMS == 1 {
             set.copy_from_slice(term_bits(self.term_of(low, indices)));
         } else if high < self.terms {
-            pair_words(simd, self.term_of(low, indices), self.term_of(high, indices), set);
+            pair_words::<E, V>(simd, self.term_of(low, indices), self.term_of(high, indices), set);
         } else {
             let ends = self.term_of(low, indices);
             set.iter_mut().zip(ends).for_each(|(out, &l)| *out = E::pack_word(l, 0.0));
@@ -205,7 +202,7 @@ impl<E: Element> Matrix<'_, E> {
         let (set, rest) = out.split_at_mut(indices.len());
         rest.fill(0);
         if term < self.terms {
-            round_terms(simd, self.term_of(term, indices), set);
+            round_terms::<E, V>(simd, self.term_of(term, indices), set);
         } else {
             set.fill(0);
         }
@@ -236,6 +233,29 @@ impl<E: Element> Matrix<'_, E> {
                     // The gap has room for the excess of the last block.
                     out[at..at + BLOCK].copy_from_slice(turned);
                 }
+            }
+        }
+    }
+
+    /// Packs words one after the other, if indices are consecutive.
+    #[inline(always)]
+    fn straight_panel<V: Vectors>(
+        &self,
+        simd: V,
+        columns: Range<usize>,
+        words: Range<usize>,
+        out: &mut [u32],
+        (stride, half): (usize, usize),
+    ) {
+        let middle = columns.end.min(columns.start + BLOCK);
+        for (i, word) in words.enumerate() {
+            for term in word * E::TERMS..(word + 1) * E::TERMS {
+                self.prefetch_indices(term + AHEAD, &columns);
+            }
+            let halves = [columns.start..middle, middle..columns.end];
+            for (at, columns) in [i * stride, i * stride + half].into_iter().zip(halves) {
+                let out = out[at..].first_chunk_mut::<BLOCK>().expect("a word of half a panel");
+                self.indices_of(simd, word, &columns, out);
             }
         }
     }
@@ -285,7 +305,7 @@ fn copy_words<E: Element, V: Vectors>(simd: V, terms: &[f32], out: &mut [u32]) {
     let (out, last_out) = out.as_chunks_mut::<BLOCK>();
     let (terms, last_terms) = terms.as_chunks::<{ 2 * BLOCK }>();
     for (out, terms) in out.iter_mut().zip(terms) {
-        simd.pair_terms(terms, out);
+        simd.pair_terms::<E>(terms, out);
     }
     for (out, terms) in last_out.iter_mut().zip(last_terms.as_chunks::<2>().0) {
         *out = E::pack_word(terms[0], terms[1]);

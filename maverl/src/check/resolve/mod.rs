@@ -8,8 +8,8 @@ use super::choice::{ConfiguredSeat, as_written, without_nulls};
 use super::files::{Models, OpenedModel};
 use crate::IntoMap;
 use crate::config::{
-    AgentConfig, AlgorithmConfig, Config, Dtype, ModelConfig, OptimConfig, Resolved,
-    SamplingConfig, TaskConfig,
+    AgentConfig, AlgorithmConfig, Config, Dtype, LossScaleConfig, LossScaleOptions, ModelConfig,
+    OptimConfig, Resolved, SamplingConfig, TaskConfig,
 };
 use crate::plan::{AlgorithmPlan, Chosen, ModelSource, OptimOptions, Sampling};
 
@@ -38,6 +38,7 @@ pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> R
         let resolved = ModelConfig {
             path: pinned_path(&model.path, choices.models.get(name)),
             dtype: choices.precisions[name],
+            loss_scale: resolved_scale(model, choices.precisions[name]),
             optim: OptimConfig::from(&OptimOptions::from(&model.optim)),
             lora: lora::model_lora(model),
             ..model.clone()
@@ -61,6 +62,18 @@ pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> R
         models,
         ..config
     })
+}
+
+/// Returns the scale of the loss of a model with every default, if its products are in f16; else as it is written.
+fn resolved_scale(model: &ModelConfig, dtype: Dtype) -> Option<LossScaleConfig> {
+    let written = model.loss_scale.clone();
+    match dtype {
+        Dtype::F32 | Dtype::Bf16 => written,
+        Dtype::F16 => {
+            let options = LossScaleOptions::from(&written.unwrap_or_default());
+            Some(LossScaleConfig::from(&options))
+        }
+    }
 }
 
 /// Returns the configuration of an environment without a team.

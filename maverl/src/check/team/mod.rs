@@ -40,7 +40,7 @@ pub(super) use experts::{check_router_replay, unused_balance};
 pub(super) use optimizer::check_optimizers;
 pub(super) use overlong::check_rows;
 pub(super) use policy::{Assignment, assign_policies};
-pub(super) use precision::model_precisions;
+pub(super) use precision::{check_f16, model_precisions};
 pub(super) use prompts::{check_prompts, prompt_tokens};
 pub(super) use rewards::reward_parts;
 pub(super) use sampling::check_trainable;

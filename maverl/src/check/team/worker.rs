@@ -7,7 +7,7 @@ use super::groups::PolicySeats;
 use crate::IntoMap;
 use crate::check::files::{Models, OpenedModel};
 use crate::config::source::{Problems, did_you_mean, list, path};
-use crate::config::{Config, DeviceChoice, Dtype};
+use crate::config::{Config, DeviceChoice, Dtype, LossScaleOptions};
 use crate::files::HfConfig;
 use crate::plan::{TokenBytes, WorkerPlan, activation_bytes, model_units, packed_bytes};
 
@@ -40,6 +40,7 @@ fn plan_worker(
         model: model.to_owned(),
         source: source.clone(),
         dtype,
+        loss_scale: (dtype == Dtype::F16).then(|| model_scale(config, model)),
         device: own_device(config, name),
         micro_batch_tokens,
         parameters: *parameters,
@@ -50,6 +51,12 @@ fn plan_worker(
         context: shape.max_position_embeddings,
         chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),
     })
+}
+
+/// Returns the scale of the loss of a model with products in f16.
+fn model_scale(config: &Config, model: &str) -> LossScaleOptions {
+    let written = config.models[model].loss_scale.clone().unwrap_or_default();
+    LossScaleOptions::from(&written)
 }
 
 /// Returns the device that the table of a worker group sets.

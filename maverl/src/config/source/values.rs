@@ -48,6 +48,9 @@ fn model(name: &str, model: &ModelConfig, problems: &mut Problems<'_>) {
     let table = path(["models", name]);
     label_name(name, &table, problems);
     ranges(&model.optim, &path_within(&table, "optim"), problems);
+    if let Some(config) = &model.loss_scale {
+        ranges(config, &path_within(&table, "loss_scale"), problems);
+    }
     if let Some(config) = &model.lora {
         lora(config, &path_within(&table, "lora"), problems);
     }

@@ -25,7 +25,7 @@ use crate::runtime::{OptimOptions, Policy};
 use crate::train::error::TrainError;
 use crate::train::learner::batches::StepPlan;
 use crate::train::learner::critic::{ValuePredictions, narrow_values, predict_values};
-use crate::train::record::measure::mean_of;
+use crate::train::record::measure::{critic_norm, mean_of};
 
 /// Salt of the seed of a mixer.
 const MIXER: u64 = 0x006d_6978_6572;
@@ -147,7 +147,8 @@ pub(crate) async fn learn(
         for (host, batch) in batches(plan, samples, predicted, rows, &slopes) {
             let batch = ValueBatch { minibatches: 1, epochs: 1, lr, ..batch };
             let stats = policies[host].update_critic(batch).await?;
-            metrics.set(format!("critic/{}/grad_norm", policies[host].name()), stats.grad_norm);
+            let subject = format!("critic/{}", policies[host].name());
+            metrics.extend(critic_norm(&subject, &stats));
         }
     }
     metrics.set("mixer/lr", lr);

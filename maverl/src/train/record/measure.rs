@@ -9,7 +9,7 @@ use crate::metrics::{Metrics, by_seat};
 use crate::plan::Plan;
 use crate::rollout::EndpointUsage;
 use crate::runtime::{
-    Batch, EngineStats, Policy, RouterStats, SharedTokens, UpdateStats, ValueStats,
+    Batch, EngineStats, Policy, RouterStats, ScaleStats, SharedTokens, UpdateStats, ValueStats,
 };
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
@@ -86,7 +86,6 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
             ("clip_frac_high", stats.clip_frac_high),
             ("clip_frac_dual", stats.clip_frac_dual),
             ("ppo_kl", stats.ppo_kl),
-            ("grad_norm", stats.grad_norm),
             ("optimizer_steps", stats.optimizer_steps as f64),
             ("rows", stats.rows as f64),
             ("tokens", stats.tokens as f64),
@@ -94,6 +93,9 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
         ],
     );
     metrics.extend(policy_metrics(policy, shared_tokens(&stats.shared)));
+    let steps = [stats.optimizer_steps, stats.skipped_steps];
+    let norm = (stats.grad_norm, steps);
+    metrics.extend(scaled_metrics(&format!("policy/{policy}"), norm, stats.loss_scale));
     for (name, value) in [
         ("correction_mean", stats.correction_mean),
         ("correction_kept", stats.correction_kept),
@@ -126,6 +128,30 @@ pub(crate) fn update(policy: &str, stats: &UpdateStats) -> Metrics {
     }
     metrics.set(format!("mismatch/{policy}/logp_abs_mean"), stats.mismatch_mean);
     metrics.set(format!("mismatch/{policy}/logp_abs_max"), stats.mismatch_max);
+    metrics
+}
+
+/// Returns the norm of a critic's gradient, and the metrics of the scale of its loss.
+pub(crate) fn critic_norm(subject: &str, stats: &ValueStats) -> Metrics {
+    let norm = (stats.grad_norm, [stats.optimizer_steps, stats.skipped_steps]);
+    scaled_metrics(subject, norm, stats.loss_scale)
+}
+
+/// Returns the norm of the gradient, and the metrics of the scale of the loss. The norm has the numbers of optimizer steps that
+/// were taken and skipped: it is left out if all were skipped.
+fn scaled_metrics(
+    subject: &str,
+    (norm, [taken, skipped]): (f64, [u64; 2]),
+    scale: Option<ScaleStats>,
+) -> Metrics {
+    let mut metrics = Metrics::default();
+    if taken > 0 || skipped == 0 {
+        metrics.extend(metrics_below(subject, [("grad_norm", norm)]));
+    }
+    if let Some(ScaleStats { scale, skipped }) = scale {
+        let values = [("loss_scale", scale), ("skipped_steps", skipped as f64)];
+        metrics.extend(metrics_below(subject, values));
+    }
     metrics
 }
 
@@ -169,14 +195,15 @@ pub(crate) fn critic(policy: &str, lr: f64, stats: &ValueStats) -> Metrics {
         ("lr", lr),
         ("loss", stats.loss),
         ("clip_frac", stats.clip_frac),
-        ("grad_norm", stats.grad_norm),
         ("optimizer_steps", stats.optimizer_steps as f64),
         ("rows", stats.rows as f64),
         ("values", stats.values as f64),
     ];
-    let mut metrics = metrics_below(&format!("critic/{policy}"), values);
+    let subject = format!("critic/{policy}");
+    let mut metrics = metrics_below(&subject, values);
+    metrics.extend(critic_norm(&subject, stats));
     if let Some(shared) = &stats.shared {
-        metrics.extend(metrics_below(&format!("critic/{policy}"), shared_tokens(shared)));
+        metrics.extend(metrics_below(&subject, shared_tokens(shared)));
     }
     metrics
 }
@@ -327,6 +354,35 @@ mod tests {
         assert_eq!(metrics.get("policy/small/clip_frac_dual"), Some(0.25));
         assert_eq!(metrics.get("mismatch/small/logp_abs_max"), Some(1e-6));
         assert_eq!(metrics.iter().count(), 19);
+    }
+
+    #[test]
+    fn a_step_that_was_skipped_has_a_scale_of_the_loss_and_no_norm() {
+        let loss_scale = Some(ScaleStats { scale: 32_768.0, skipped: 4 });
+        for (steps, norm) in [([0, 2], None), ([1, 1], Some(0.5))] {
+            let [optimizer_steps, skipped_steps] = steps;
+            let policy = UpdateStats {
+                grad_norm: 0.5,
+                optimizer_steps,
+                skipped_steps,
+                loss_scale,
+                ..UpdateStats::default()
+            };
+            let own = ValueStats {
+                grad_norm: 0.5,
+                optimizer_steps,
+                skipped_steps,
+                loss_scale,
+                ..ValueStats::default()
+            };
+            let found = [("policy", update("p", &policy)), ("critic", critic("p", 0.1, &own))];
+            for (subject, metrics) in found {
+                let metric = |name: &str| metrics.get(&format!("{subject}/p/{name}"));
+                assert_eq!(metric("grad_norm"), norm);
+                assert_eq!(metric("loss_scale"), Some(32_768.0));
+                assert_eq!(metric("skipped_steps"), Some(4.0));
+            }
+        }
     }
 
     #[test]

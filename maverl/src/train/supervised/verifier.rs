@@ -10,12 +10,12 @@ use crate::net::reply_odds;
 use crate::plan::Plan;
 use crate::rng::SplitMix64;
 use crate::run_dir::disk::hash_bytes;
-use crate::runtime::{Policy, ValueBatch, ValueRow, ValueTarget, ValueText};
+use crate::runtime::{Policy, ValueBatch, ValueRow, ValueStats, ValueTarget, ValueText};
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::batches::StepPlan;
 use crate::train::learner::state::VerifierRecord;
-use crate::train::record::measure::UpdateMeter;
+use crate::train::record::measure::{UpdateMeter, critic_norm};
 use crate::train::record::spans::Span;
 use crate::train::run::trainable::Stepped;
 use crate::train::step::players::Players;
@@ -231,8 +231,8 @@ async fn learn(
     let units: Vec<TextUnit> = units.collect::<Result<_, _>>()?;
     let rate = at.rates.and_then(|rates| rates.get("verifier/lr"));
     let rate = rate.unwrap_or_else(|| settings.optim().rate(step, plan.config.steps));
-    let (mut loss, mut judged, mut norm, mut steps) = (0.0, (0, 0), 0.0, 0.0);
-    let mut likelihood = None;
+    let (mut loss, mut judged, mut steps) = (0.0, (0, 0), 0.0);
+    let mut all = ValueStats::default();
     for epoch in 0..plan.algorithm.epochs {
         for part in 0..plan.algorithm.minibatches {
             let part = units.iter().skip(part).step_by(plan.algorithm.minibatches);
@@ -259,8 +259,12 @@ async fn learn(
             }
             let batch = ValueBatch { rows: batch, minibatches: 1, epochs: 1, lr: rate };
             let stats = policy.update_critic(batch).await?;
-            norm += stats.grad_norm;
-            likelihood = stats.likelihood;
+            all = ValueStats {
+                grad_norm: all.grad_norm + stats.grad_norm,
+                optimizer_steps: all.optimizer_steps + stats.optimizer_steps,
+                skipped_steps: all.skipped_steps + stats.skipped_steps,
+                ..stats
+            };
             steps += 1.0;
         }
     }
@@ -268,9 +272,10 @@ async fn learn(
     metrics.set("verifier/lr", rate);
     metrics.set("verifier/loss", loss / f64::max(steps, 1.0));
     metrics.set("verifier/accuracy", judged.1 as f64 / judged.0.max(1) as f64);
-    metrics.set("verifier/grad_norm", norm / f64::max(steps, 1.0));
+    all.grad_norm /= all.optimizer_steps.max(1) as f64;
+    metrics.extend(critic_norm("verifier", &all));
     metrics.set("verifier/rows", rows.iter().map(Vec::len).sum::<usize>() as f64);
-    Ok((metrics, likelihood))
+    Ok((metrics, all.likelihood))
 }
 
 /// Computes the logit of each row at its scored token, or the log-odds of its reply.

@@ -38,6 +38,7 @@ pub(super) const FAMILIES: [ModelFamily; 16] = [
     ModelFamily {
         name: "gemma3_text",
         architecture: "Gemma3",
+        beyond_f16: true, // huggingface/transformers#36822
         qk_norm: QkNorm::Head,
         windows: Windows::Pattern { every: 6, key: Some("sliding_window_pattern") },
         ropes: Ropes::ByLayer {

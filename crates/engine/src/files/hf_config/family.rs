@@ -34,6 +34,8 @@ pub(super) struct ModelFamily {
     pub(super) ropes: Ropes,
     /// True for Gemma: queries are scaled by `query_pre_attn_scalar`, embeddings by the root of their width.
     pub(super) scaled: bool,
+    /// True if activations are beyond the range of f16.
+    pub(super) beyond_f16: bool,
     /// Bounds of scores and logits where no key gives them.
     pub(super) softcaps: Softcaps,
     /// True if queries are scaled by their positions.
@@ -234,6 +236,7 @@ pub(super) const PLAIN: ModelFamily = ModelFamily {
     windows: Windows::None,
     ropes: Ropes::One { theta: 10_000.0 },
     scaled: false,
+    beyond_f16: false,
     softcaps: Softcaps { scores: None, logits: None },
     query_scale: false,
     sinks: false,

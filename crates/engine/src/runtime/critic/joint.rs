@@ -59,13 +59,14 @@ pub(crate) struct Joint<'a, O: Backend> {
 
 impl<O: Backend> Joint<'_, O> {
     /// Returns the sum of the gradient of the value loss and that of the hidden states that predict the completions, both `[M, D]`.
-    /// `rows` are the numbers of the rows in the minibatch, with their completion lengths.
+    /// `rows` are the numbers of the rows in the minibatch, with their completion lengths. `factor` is the scale of the loss that
+    /// `dhidden` has.
     pub(crate) fn backward(
         &mut self,
         ops: &O,
         hidden: &O::Act,
         rows: impl Iterator<Item = (usize, usize)>,
-        dhidden: O::Act,
+        (dhidden, factor): (O::Act, f32),
     ) -> Result<O::Act, ModelError> {
         let hidden = ops.read(hidden)?;
         let spec: &CriticSpec = &self.body.spec;
@@ -82,6 +83,7 @@ impl<O: Backend> Joint<'_, O> {
             }
             start += length;
         }
+        dvalues.iter_mut().for_each(|slope| *slope *= factor);
         let through = self.body.head.backward(&hidden, &dvalues, &mut self.gradients);
         let mut sum = ops.unload(dhidden)?;
         for (d, through) in sum.iter_mut().zip(through) {
@@ -104,15 +106,25 @@ impl<O: Backend> Joint<'_, O> {
         Ok(())
     }
 
+    /// Returns the sum of the value losses of the optimizer steps so far.
+    pub(crate) fn loss(&self) -> f64 {
+        self.totals.value.loss
+    }
+
     /// Returns the norm of the head's gradient.
     pub(crate) fn norm(&self) -> Result<f64, ModelError> {
         self.gradients.norm(&Cpu::default())
     }
 
-    /// Takes the optimizer step of the head.
-    pub(crate) fn apply(self, norm: f64) -> Result<(), ModelError> {
+    /// Skips the optimizer step of the head, as that of the trunk is skipped.
+    pub(crate) fn skip(self) {
+        self.totals.skipped += 1;
+    }
+
+    /// Takes the optimizer step of the head, whose gradient has a scale that its norm does not have.
+    pub(crate) fn apply(self, norm: f64, factor: f32) -> Result<(), ModelError> {
         self.totals.grad_norm += norm;
         self.totals.steps += 1;
-        self.optimizer.apply(self.gradients, self.lr, norm)
+        self.optimizer.apply(self.gradients, self.lr, (norm, factor))
     }
 }

@@ -9,6 +9,7 @@ use crate::files::save::{self, SavedTensor};
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
+use crate::runtime::loss_scale::{LossScale, SCALE};
 use crate::runtime::{RuntimeError, SavedMoments};
 
 /// Directory of a renewed reference in that of its policy.
@@ -19,7 +20,9 @@ impl<O: Backend> Trainer<O> {
     pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.saved_step(moments), self.version);
         let moments = self.optimizer.moments(moments)?;
+        let scale = self.scale.as_ref().map(LossScale::saved);
         let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
+        entries.extend(scale.as_ref().map(|scale| SavedTensor::slice(SCALE, &[5], scale)));
         entries.extend(moments.entries());
         let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
         drop(entries);
@@ -81,6 +84,9 @@ impl<O: Backend> Trainer<O> {
         let saved = Shards::open_file(&dir.join("optimizer.safetensors"))?;
         let (step, version) = whole_counters(&saved.values("counters")?);
         self.version = version;
+        if let Some(scale) = &mut self.scale {
+            scale.restore(&saved.values(SCALE)?);
+        }
         self.optimizer.restore(&saved, step)
     }
 }

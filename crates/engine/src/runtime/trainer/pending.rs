@@ -108,7 +108,7 @@ impl<O: Backend> Trainer<O> {
             return Err(self.not_finite("the gradient"));
         }
         self.optimizer.set_options(options);
-        let applied = self.optimizer.apply(gradients, options.lr, norm);
+        let applied = self.optimizer.apply(gradients, options.lr, (norm, 1.0));
         applied.map_err(|error| self.failed_update(&error))?;
         self.version += 1;
         Ok(norm)

@@ -69,6 +69,10 @@ pub(super) struct Totals {
     pub(super) mismatch_max: f64,
     pub(super) mismatch_tokens: u64,
     pub(super) steps: u64,
+    /// Optimizer steps that were skipped.
+    pub(super) skipped: u64,
+    /// First layer in which an activation overflowed in f16, if the loss is not finite.
+    pub(super) overflow: Option<usize>,
     /// Passes over the batch.
     pub(super) epochs: u64,
     pub(super) pairs: PairSums,
@@ -102,7 +106,9 @@ impl Totals {
 
     pub(super) fn stats(mut self, batch: &Batch, version: u64) -> UpdateStats {
         let columns = self.recorder.take().map(ColumnRecorder::finish);
-        let [steps, epochs] = [self.steps, self.epochs].map(|count| count.max(1) as f64);
+        // A skipped step has a loss, and no gradient.
+        let counts = [self.steps + self.skipped, self.steps, self.epochs];
+        let [steps, taken, epochs] = counts.map(|count| count.max(1) as f64);
         let sums = &self.policy;
         let tokens = sums.tokens.max(1) as f64;
         let [low, high, dual] = sums.clipped.map(|clipped| clipped as f64 / tokens);
@@ -124,7 +130,7 @@ impl Totals {
             clip_frac_high: high,
             clip_frac_dual: dual,
             ppo_kl: sums.ppo_kl / tokens,
-            grad_norm: self.grad_norm / steps,
+            grad_norm: self.grad_norm / taken,
             mismatch_mean: self.mismatch / self.mismatch_tokens.max(1) as f64,
             mismatch_max: self.mismatch_max,
             correction_mean: self.mean_weight,
@@ -137,6 +143,8 @@ impl Totals {
             observations,
             preference: self.pairs.stats(),
             optimizer_steps: self.steps,
+            skipped_steps: self.skipped,
+            loss_scale: None,
             rows: batch.trained_rows().count() as u64,
             tokens: batch.trained_rows().map(|row| row.completion.len() as u64).sum(),
             shared: self.tokens.into(),

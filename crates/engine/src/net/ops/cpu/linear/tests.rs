@@ -102,7 +102,7 @@ fn a_frozen_weight_gets_no_gradient_and_a_packed_one_gives_the_same_bits() {
     weight.freeze();
     let linear = Linear::new(weight, Some(params.param(1)));
     let (x, mut pool) = (random(1, N * I), Pool::default());
-    for precision in [Precision::F32, Precision::Bf16] {
+    for precision in Precision::ALL {
         let y = project(&linear, &x, precision, &mut pool);
         linear.pack(|weight| Cpu { precision }.pack(weight));
         assert_eq!(project(&linear, &x, precision, &mut pool), y);
