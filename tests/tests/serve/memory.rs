@@ -10,12 +10,8 @@ use super::{KEY, Server, lab};
 
 /// Most that a request may add to the largest memory of a server, in KiB.
 const LARGEST: u64 = 256 << 10;
-/// Requests over one connection that fill what a server keeps.
+/// Requests that fill what a server keeps.
 const WARMUP: usize = 3000;
-/// Connections over which a very large number of requests is sent.
-const CONNECTIONS: usize = 4;
-/// Requests over these that fill what a server keeps: buffers of each thread, and of each number of requests that it computes at once.
-const LONG_WARMUP: usize = 60_000;
 /// The growth of memory that is allowed after it, in KiB: that of the allocator.
 const GROWTH: u64 = 2 << 10;
 
@@ -208,22 +204,8 @@ const KINDS: &[Kind] = &[
     |words| ("/no/such/path", json!({"prompt": words})),
 ];
 
-/// Sends requests of these kinds in turn, with new words, over connections at once.
-fn send_words(
-    (server, connections): (&Server, usize),
-    kinds: &[Kind],
-    requests: std::ops::Range<usize>,
-) {
-    std::thread::scope(|scope| {
-        for first in 0..connections {
-            let own = requests.clone().skip(first).step_by(connections);
-            scope.spawn(move || send_over_one(server, kinds, own));
-        }
-    });
-}
-
-/// Sends the requests with these numbers, one after the other.
-fn send_over_one(server: &Server, kinds: &[Kind], requests: impl Iterator<Item = usize>) {
+/// Sends requests of these kinds in turn, with new words, over one connection.
+fn send_words(server: &Server, kinds: &[Kind], requests: std::ops::Range<usize>) {
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap());
     for i in requests {
@@ -272,16 +254,16 @@ fn answer(from: &mut impl BufRead) -> String {
 }
 
 /// Asserts that requests of these kinds after a first round leave nothing in the memory of a server, but what its allocator keeps.
-fn leave_nothing(kinds: &[Kind], connections: usize, first: usize, requests: usize) {
+fn leave_nothing(kinds: &[Kind], first: usize, requests: usize) {
     let lab = lab();
     let server = Server::start(
         &lab,
         &["model", "--model", "builtin:tiny", "--kv-mib", "1", "--threads", "1"],
     );
     // It fills the cache of keys and values, and the buffers of each thread.
-    send_words((&server, connections), kinds, 0..first);
+    send_words(&server, kinds, 0..first);
     let before = status(&server, "RssAnon");
-    send_words((&server, connections), kinds, first..first + requests);
+    send_words(&server, kinds, first..first + requests);
     let (Some(before), Some(after)) = (before, status(&server, "RssAnon")) else { return };
     println!("{requests} requests: {before} KiB before, {after} KiB after");
     assert!(after < before + GROWTH, "memory grew from {before} KiB to {after} KiB");
@@ -290,17 +272,16 @@ fn leave_nothing(kinds: &[Kind], connections: usize, first: usize, requests: usi
 #[test]
 fn requests_with_new_words_leave_nothing_in_memory() {
     let requests = WARMUP / stride(10);
-    leave_nothing(COMPLETIONS, 1, requests, requests);
+    leave_nothing(COMPLETIONS, requests, requests);
 }
 
+/// The servers have a thread each, and run at once.
 #[test]
 #[ignore = "second tier: takes minutes"]
-fn two_hundred_thousand_requests_leave_nothing_in_memory() {
-    leave_nothing(COMPLETIONS, CONNECTIONS, LONG_WARMUP, 200_000);
-}
-
-#[test]
-#[ignore = "second tier: takes minutes"]
-fn requests_of_sixteen_kinds_leave_nothing_in_memory() {
-    leave_nothing(KINDS, 1, WARMUP, 16 * WARMUP);
+fn two_hundred_thousand_requests_and_those_of_sixteen_kinds_leave_nothing_in_memory() {
+    std::thread::scope(|scope| {
+        let kinds = scope.spawn(|| leave_nothing(KINDS, WARMUP, 16 * WARMUP));
+        leave_nothing(COMPLETIONS, WARMUP, 200_000);
+        kinds.join().unwrap();
+    });
 }
