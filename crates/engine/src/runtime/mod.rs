@@ -33,6 +33,7 @@ mod pools;
 mod predict;
 mod queue;
 mod request;
+mod sharded;
 mod snapshots;
 mod spec;
 mod start;
