@@ -309,8 +309,8 @@ fn ranks_on_devices_have_their_part_of_the_moments() {
     let elements = crate::net::Model::load(&files).unwrap().trainable().elements() as u64;
     for (whole, sharded) in whole.iter().zip(&sharded) {
         let saved = whole.bytes.unwrap() - sharded.bytes.unwrap();
-        // Half of two moments in f32, up to the size of an allocation.
-        assert!(saved.abs_diff(4 * elements) <= 1024, "{saved} bytes of {elements} elements");
+        // Half of two moments in f32, up to the sizes of allocations: two for each of six units.
+        assert!(saved.abs_diff(4 * elements) <= 12 * 1024, "{saved} bytes of {elements} elements");
     }
 }
 

@@ -49,9 +49,14 @@ fn both_ways(source: &ModelSource, checkpointing: bool, tokens: usize) -> [Found
     }
     let mut sharded = ShardedModel::new(&model, Peers::default()).unwrap();
     sharded.free_whole(&model).unwrap();
+    assert!(model.trainable().update(|all| all.is_empty()), "the way goes through units alone");
     let step = (&batch, micros.as_slice());
     let by_layers = trainer.accumulate_by_layers(&model, &sharded, step, &mut other, &mut pool);
-    [Found { sums, totals: one }, Found { sums: by_layers.unwrap(), totals: other }]
+    let by_layers = by_layers.unwrap();
+    sharded.gather_whole(&model).unwrap();
+    let loaded = Model::load(&ModelFiles::new(source)).unwrap();
+    assert_eq!(model.fingerprint(), loaded.fingerprint());
+    [Found { sums, totals: one }, Found { sums: by_layers, totals: other }]
 }
 
 #[test]
