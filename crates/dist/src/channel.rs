@@ -37,7 +37,11 @@ impl Channel {
     }
 
     /// Returns the machines of all ranks. The first call on a channel asks all ranks for their places.
-    pub(crate) fn machines(&self) -> Result<Machines, RankError> {
+    ///
+    /// # Errors
+    ///
+    /// If a rank is lost.
+    pub fn machines(&self) -> Result<Machines, RankError> {
         if let Some(machines) = self.machines.get() {
             return Ok(*machines);
         }
@@ -269,17 +273,7 @@ impl Channel {
     ///
     /// If a rank is lost, or sends another number of them.
     pub fn receive_f32(&self, from: usize, to: &mut [f32]) -> Result<(), RankError> {
-        let bytes = self.receive(from)?;
-        if bytes.len() != to.len() * 4 {
-            let what = format!("an array of {} elements has {} there", to.len(), bytes.len() / 4);
-            return Err(RankError::Differs { rank: from, what });
-        }
-        for (value, bytes) in to.iter_mut().zip(bytes.chunks_exact(4)) {
-            let mut own = [0; 4];
-            own.copy_from_slice(bytes);
-            *value = f32::from_le_bytes(own);
-        }
-        Ok(())
+        decode_f32(from, &self.receive(from)?, to)
     }
 }
 
@@ -295,7 +289,22 @@ pub fn parts(elements: usize, ranks: usize) -> Vec<Range<usize>> {
     (0..ranks).map(|rank| elements * rank / ranks..elements * (rank + 1) / ranks).collect()
 }
 
-fn encode(values: &[f32]) -> Vec<u8> {
+/// Decodes the numbers of a message of a rank.
+pub(crate) fn decode_f32(from: usize, bytes: &[u8], to: &mut [f32]) -> Result<(), RankError> {
+    if bytes.len() != to.len() * 4 {
+        let what = format!("an array of {} elements has {} there", to.len(), bytes.len() / 4);
+        return Err(RankError::Differs { rank: from, what });
+    }
+    for (value, bytes) in to.iter_mut().zip(bytes.chunks_exact(4)) {
+        let mut own = [0; 4];
+        own.copy_from_slice(bytes);
+        *value = f32::from_le_bytes(own);
+    }
+    Ok(())
+}
+
+/// Encodes numbers for a message.
+pub(crate) fn encode(values: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * 4];
     for (bytes, value) in bytes.chunks_exact_mut(4).zip(values) {
         bytes.copy_from_slice(&value.to_le_bytes());

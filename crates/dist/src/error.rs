@@ -59,6 +59,25 @@ pub enum RankError {
         /// Reason.
         reason: String,
     },
+    /// A rank is at another exchange of a schedule than this one.
+    #[error(
+        "rank {rank} is at exchange {position} ({exchange}), rank {own_rank} at {own_position} ({own_exchange}): a fault of \
+         maverl"
+    )]
+    Exchange {
+        /// The rank.
+        rank: usize,
+        /// Position of its exchange in the schedule.
+        position: usize,
+        /// Name of its exchange.
+        exchange: String,
+        /// Rank of this process.
+        own_rank: usize,
+        /// Position of the exchange of this process.
+        own_position: usize,
+        /// Name of the exchange of this process.
+        own_exchange: String,
+    },
     /// A rank has another state than rank 0, where both must be equal.
     #[error("rank {rank} differs from rank 0: {what}")]
     Differs {

@@ -31,6 +31,7 @@ mod units;
 pub use self::mpi::{end_failed_job, leave_job};
 pub use channel::{Channel, parts};
 pub use error::RankError;
+pub use exchange::Exchanges;
 pub use launch::Launch;
 pub use machine::Machine;
 #[cfg(feature = "cuda")]

@@ -72,9 +72,13 @@ pub(crate) fn training_round(units: &UnitSizes, round: usize, tokens: usize) -> 
     let back = (0..units.layers.len()).rev();
     works.extend(back.map(|layer| round.reduced_work(Unit::Layer(layer), Phase::Backward)));
     if units.tables_trained {
-        let reduced = Some(units.rows(tokens));
-        let work = round.work(Unit::Rows, Phase::Backward);
-        works.push(PlannedWork { gathered: None, reduced, ..work });
+        let work = if units.whole_tables {
+            round.reduced_work(Unit::Table, Phase::Backward)
+        } else {
+            let reduced = Some(units.rows(tokens));
+            PlannedWork { reduced, ..round.work(Unit::Rows, Phase::Backward) }
+        };
+        works.push(PlannedWork { gathered: None, ..work });
     }
     works
 }
@@ -82,14 +86,21 @@ pub(crate) fn training_round(units: &UnitSizes, round: usize, tokens: usize) -> 
 impl Round<'_> {
     /// Returns the embedding and the layers on the way forward.
     fn forward(&self) -> Vec<PlannedWork> {
-        let rows = Some(self.units.rows(self.tokens));
-        let embedding = PlannedWork { gathered: rows, ..self.work(Unit::Rows, Phase::Forward) };
+        let embedding = if self.units.whole_tables {
+            self.work(Unit::Table, Phase::Forward)
+        } else {
+            let rows = Some(self.units.rows(self.tokens));
+            PlannedWork { gathered: rows, ..self.work(Unit::Rows, Phase::Forward) }
+        };
         let layers = (0..self.units.layers.len()).map(Unit::Layer);
         let layers = layers.map(|layer| self.work(layer, Phase::Forward));
         std::iter::once(embedding).chain(layers).collect()
     }
 
     fn slices(&self) -> Vec<Unit> {
+        if self.units.whole_tables {
+            return vec![self.units.head()];
+        }
         (0..self.units.slices().len()).map(Unit::Slice).collect()
     }
 

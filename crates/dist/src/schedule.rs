@@ -82,6 +82,7 @@ impl Work {
     pub fn products(&self) -> usize {
         match (self.unit, self.phase) {
             (Unit::Rows, _) | (_, Phase::Update) => 0,
+            (Unit::Table, Phase::Forward | Phase::Backward) => 0,
             (_, Phase::Forward | Phase::Maxima | Phase::Sums) => 1,
             (_, Phase::Gradients | Phase::Loss | Phase::Backward) => 3,
         }
@@ -172,6 +173,11 @@ impl Schedule {
         }
     }
 
+    /// Returns the division of the model.
+    pub(crate) fn shard(&self) -> Shard {
+        self.shard
+    }
+
     /// Returns the bytes that a rank sends within its machine and to others. Weights have `weight` bytes.
     pub fn sent_bytes(&self, machines: &Machines, rank: usize, weight: usize) -> [usize; 2] {
         let mut bytes = [0; 2];
@@ -208,11 +214,16 @@ impl Exchange {
 
     /// Returns the steps of a rank.
     fn steps(&self, machines: &Machines, shard: Shard, rank: usize) -> Vec<Step> {
+        let routes = self.routes(machines, shard).into_iter();
+        routes.flat_map(|(route, elements)| route.steps(machines, elements, rank)).collect()
+    }
+
+    /// Returns the route of each array, and its elements.
+    pub(crate) fn routes(&self, machines: &Machines, shard: Shard) -> Vec<(Route, usize)> {
         let local = shard == Shard::Hybrid;
         let arrays = match &self.content {
             Content::Rows { rows, width } => {
-                let each = rows.div_ceil(machines.ranks()) * width;
-                return Route::Scatter.steps(machines, each, rank);
+                return vec![(Route::Scatter, rows.div_ceil(machines.ranks()) * width)];
             }
             Content::Arrays(arrays) => arrays,
         };
@@ -222,7 +233,7 @@ impl Exchange {
             ExchangeKind::Reduce => Route::Reduce,
             ExchangeKind::Spread => Route::Spread,
         };
-        arrays.iter().flat_map(|&elements| route.steps(machines, elements, rank)).collect()
+        arrays.iter().map(|&elements| (route, elements)).collect()
     }
 }
 

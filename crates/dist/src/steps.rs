@@ -152,8 +152,29 @@ impl Walk<'_> {
         (self.rank % local..self.machines.ranks()).step_by(local)
     }
 
+    /// Returns the ranges of messages to and from all ranks: of each round a piece for each rank, which may be empty. A rank that has
+    /// made a round has received the pieces of all, so few messages wait at once.
+    fn rounds(self) -> impl Iterator<Item = Vec<Range<usize>>> {
+        let ranges: Vec<Range<usize>> =
+            (0..self.machines.ranks()).map(|rank| self.range(rank)).collect();
+        let longest = ranges.iter().map(Range::len).max().unwrap_or(0);
+        (0..longest).step_by(self.piece).map(move |first| {
+            let starts = ranges.iter().map(|range| ((range.start + first).min(range.end), range));
+            starts.map(|(start, range)| start..(start + self.piece).min(range.end)).collect()
+        })
+    }
+
     fn gather_all(self) -> Vec<Step> {
-        self.all_to_all(&(0..self.machines.ranks()).collect::<Vec<_>>(), Self::range)
+        let others = self.others(&(0..self.machines.ranks()).collect::<Vec<_>>());
+        let mut steps = Vec::new();
+        for pieces in self.rounds() {
+            let own = &pieces[self.rank];
+            let receivers = others.iter().filter(|_| !own.is_empty());
+            steps.extend(receivers.map(|&to| Step::Send { to, range: own.clone() }));
+            let senders = others.iter().filter(|&&from| !pieces[from].is_empty());
+            steps.extend(senders.map(|&from| Step::Receive { from, range: pieces[from].clone() }));
+        }
+        steps
     }
 
     fn gather_local(self) -> Vec<Step> {
@@ -193,14 +214,16 @@ impl Walk<'_> {
 
     fn reduce_at_owner(self) -> Vec<Step> {
         let ranks: Vec<usize> = (0..self.machines.ranks()).collect();
-        let sends = self
-            .others(&ranks)
-            .into_iter()
-            .flat_map(|to| self.pieces(self.range(to)).map(move |range| Step::Send { to, range }));
-        let mut steps: Vec<Step> = sends.collect();
-        for range in self.pieces(self.range(self.rank)) {
-            steps.extend(self.add(&ranks, &range, None));
-            steps.push(Step::Keep { range });
+        let others = self.others(&ranks);
+        let mut steps = Vec::new();
+        for pieces in self.rounds() {
+            let receivers = others.iter().filter(|&&to| !pieces[to].is_empty());
+            steps.extend(receivers.map(|&to| Step::Send { to, range: pieces[to].clone() }));
+            let range = pieces[self.rank].clone();
+            if !range.is_empty() {
+                steps.extend(self.add(&ranks, &range, None));
+                steps.push(Step::Keep { range });
+            }
         }
         steps
     }

@@ -40,7 +40,11 @@ fn sums_are_added_in_the_order_of_ranks_and_equal_on_all() {
 }
 
 /// Runs ranks of which each machine has `local`, as their launcher says.
-fn on_machines<T: Send>(size: usize, local: usize, run: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
+pub(crate) fn on_machines<T: Send>(
+    size: usize,
+    local: usize,
+    run: impl Fn(Ranks) -> T + Sync,
+) -> Vec<T> {
     let lease = PortLease::take();
     let port = lease.port;
     std::thread::scope(|scope| {

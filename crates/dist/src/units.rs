@@ -61,6 +61,8 @@ pub struct UnitSizes {
     pub tied: bool,
     /// True if embedding and head are trained.
     pub tables_trained: bool,
+    /// True if embedding and head are exchanged whole: not by rows and in slices.
+    pub whole_tables: bool,
 }
 
 /// Content of an exchange.
@@ -110,6 +112,22 @@ impl UnitSizes {
     /// Returns the number of trained parameters of the layer with most of them.
     pub fn largest_trained(&self) -> usize {
         self.layers.iter().map(|layer| layer.trained).max().unwrap_or(0)
+    }
+
+    /// Returns the largest number of parameters whose weights are in use at once, and of those whose sums of gradients are: of two
+    /// layers, or with whole tables of a layer and the embedding, and of two layers and the embedding.
+    pub fn in_use(&self) -> [usize; 2] {
+        let [weights, sums] = [self.largest(), self.largest_trained()];
+        if !self.whole_tables {
+            return [2 * weights, 2 * sums];
+        }
+        let table = self.vocab * self.width;
+        [weights + table, 2 * sums + if self.tables_trained { table } else { 0 }]
+    }
+
+    /// Returns the head as a unit: the embedding, if they are tied.
+    pub(crate) fn head(&self) -> Unit {
+        if self.tied { Unit::Table } else { Unit::Head }
     }
 
     /// Returns the units of the model, in order.
@@ -166,7 +184,7 @@ mod tests {
 
     fn sizes(vocab: usize, width: usize, layer: usize) -> UnitSizes {
         let layers = vec![LayerSize { frozen: 0, trained: layer }; 2];
-        UnitSizes { vocab, width, layers, tied: false, tables_trained: true }
+        UnitSizes { vocab, width, layers, tied: false, tables_trained: true, whole_tables: false }
     }
 
     #[test]
@@ -196,6 +214,10 @@ mod tests {
         sizes.layers[1] = LayerSize { frozen: 4900, trained: 100 };
         assert_eq!((sizes.parameters(), sizes.trained()), (26_000, 5100));
         assert_eq!((sizes.largest(), sizes.largest_trained()), (5000, 5000));
+        assert_eq!(sizes.in_use(), [10_000, 10_000]);
+        let whole = UnitSizes { whole_tables: true, ..sizes.clone() };
+        assert_eq!(whole.in_use(), [21_000, 10_000]);
+        assert_eq!(UnitSizes { tables_trained: true, ..whole }.in_use(), [21_000, 26_000]);
         assert_eq!(sizes.sums(Unit::Table), None);
         assert_eq!(sizes.weights(Unit::Layer(1)), Content::Arrays(vec![4900, 100]));
     }

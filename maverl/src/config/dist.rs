@@ -41,8 +41,8 @@ pub struct DistConfig {
     /// Transport of gradients and weights between ranks.
     pub transport: Transport,
     /// Division of models among the ranks. "optimizer" divides moments (ZeRO-1), "full" weights and sums too (ZeRO-3), and "hybrid"
-    /// the weights in use within a machine and the rest over all ranks. "hybrid" and "full" are planned (`maverl check --ranks`), and
-    /// not trained.
+    /// the weights in use within a machine and the rest over all ranks. "full" trains one policy on the CPU, without adapter and
+    /// critic; "hybrid" is planned (`maverl check --ranks`), and not trained.
     pub shard: Shard,
     /// Weights that rollouts read, if models are divided. "copy" is gathered once a step, "layers" a layer at a time in each pass; "auto"
     /// is a copy if it fits.

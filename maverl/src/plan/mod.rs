@@ -14,6 +14,7 @@ mod specs;
 mod step;
 mod summary;
 mod teacher;
+mod undivided;
 pub mod weights;
 
 pub use crate::config::{
@@ -34,6 +35,7 @@ pub use step::StepSummary;
 pub use summary::{PlanSummary, PlannedSeat, PolicySummary, WorkerSummary, json, table};
 pub(crate) use teacher::teacher_by_source;
 pub use teacher::{HintPlan, SeatTeachers, TeacherPlan, TeacherSource};
+pub(crate) use undivided::UndividedPart;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;

@@ -24,8 +24,9 @@ pub(super) fn lines(summary: &ShardingSummary, memory: Option<u64>) -> String {
 
 fn group_lines(group: &ShardedGroup, memory: Option<u64>) -> String {
     let of = memory.map_or_else(String::new, |memory| format!(" of {}", gigabytes(memory)));
+    let in_use = if group.whole_tables { "a layer and the embedding" } else { "two layers" };
     let mut text = format!(
-        "memory a rank: {}{of} GB in updates: shard {}, two layers {}, their sums {}, kept inputs {} ({} tokens), one layer's \
+        "memory a rank: {}{of} GB in updates: shard {}, {in_use} {}, their sums {}, kept inputs {} ({} tokens), one layer's \
          pass {}, messages {}\n",
         gigabytes(group.update_bytes()),
         gigabytes(group.shard_bytes),
@@ -85,11 +86,7 @@ fn rollout_line(group: &ShardedGroup) -> String {
 
 /// Returns warnings about what ranks do not have room for, or do not do.
 pub(super) fn limits(plan: &Plan, at: &Placement, summary: &ShardingSummary) -> Vec<String> {
-    let shard = summary.shard;
-    let mut found = vec![format!(
-        "this version plans with `dist.shard = \"{shard}\"` and does not train with it: `maverl train` takes \"none\" and \
-         \"optimizer\""
-    )];
+    let mut found: Vec<String> = untrained(plan, at).into_iter().collect();
     let rest = at.ranks % at.local;
     if plan.config.dist.shard == Shard::Hybrid && rest > 0 {
         found.push(format!(
@@ -106,6 +103,23 @@ pub(super) fn limits(plan: &Plan, at: &Placement, summary: &ShardingSummary) -> 
         found.extend(kept_limit(plan, group, memory));
     }
     found
+}
+
+/// Returns the warning about a division with which this version does not train the plan; `None` if it does.
+fn untrained(plan: &Plan, at: &Placement) -> Option<String> {
+    let shard = plan.config.dist.shard;
+    let name = shard.name();
+    let parts = plan.undivided_parts();
+    let reason = if shard != Shard::Full {
+        "`maverl train` takes \"none\", \"optimizer\" and \"full\"".to_owned()
+    } else if at.device.is_some() {
+        "it divides weights on the CPU".to_owned()
+    } else {
+        parts.first()?.message.clone()
+    };
+    Some(format!(
+        "this version plans with `dist.shard = \"{name}\"` and does not train with it: {reason}"
+    ))
 }
 
 /// Returns the warning about weights that rollouts cannot read.

@@ -46,9 +46,11 @@ pub struct ShardedGroup {
     pub parameters: u64,
     /// Bytes of its share of weights, moments and sums of gradients.
     pub shard_bytes: u64,
-    /// Bytes of the weights of two layers in use.
+    /// True if embedding and head are exchanged whole: not by rows and in slices.
+    pub whole_tables: bool,
+    /// Bytes of the weights in use: of two layers, or of one and an embedding.
     pub layer_bytes: u64,
-    /// Bytes of the sums of gradients of two layers.
+    /// Bytes of the sums of gradients in use: of two layers, and of an embedding that is exchanged whole.
     pub sum_bytes: u64,
     /// Bytes of inputs that are kept for the way back.
     pub kept_bytes: u64,
@@ -118,6 +120,7 @@ pub fn model_units(shape: &HfConfig) -> UnitSizes {
         layers,
         tied: shape.tie_word_embeddings,
         tables_trained: true,
+        whole_tables: false,
     }
 }
 
@@ -187,6 +190,7 @@ impl<'p> Group<'p> {
         let worker = &plan.workers[index];
         let weight = WeightInUse::of(worker.dtype, at.device.is_some());
         let mut units = worker.units.clone();
+        units.whole_tables = at.device.is_none() && shard == Shard::Full;
         let policies = plan.policies.iter().filter(|policy| policy.worker == index);
         let trained = policies.filter(|policy| policy.trained);
         if !trained.clone().any(|policy| policy.adapter.is_none()) {
@@ -295,6 +299,7 @@ impl<'p> Group<'p> {
         let step = Pass::Training { rounds: rounds as usize, tokens: kept_tokens as usize };
         let step = self.schedule(step);
         let [simulated_s, products_s] = if trains { self.simulated(kept_tokens) } else { [0.0; 2] };
+        let [in_use, summed] = units.in_use().map(|number| number as u64);
         let copy_bytes = weight.bytes * units.parameters() as u64;
         let rollout_shard_bytes = parameters.shard_bytes(at, self.shard, *weight, MOMENTS);
         let kv_bytes = if plan.servers_of(self.index).is_some() {
@@ -308,8 +313,9 @@ impl<'p> Group<'p> {
             worker: worker.name.clone(),
             parameters: units.parameters() as u64,
             shard_bytes: parameters.shard_bytes(at, self.shard, *weight, MOMENTS + F32),
-            layer_bytes: 2 * weight.bytes * units.largest() as u64,
-            sum_bytes: if trains { 2 * F32 * units.largest_trained() as u64 } else { 0 },
+            whole_tables: units.whole_tables,
+            layer_bytes: weight.bytes * in_use,
+            sum_bytes: if trains { F32 * summed } else { 0 },
             kept_bytes: if trains { self.kept_bytes(kept_tokens) } else { 0 },
             tokens,
             kept_tokens,
@@ -325,7 +331,12 @@ impl<'p> Group<'p> {
             messages: if trains { step.sent_messages(&self.machines(), 0) as u64 } else { 0 },
             step: if trains { self.sent(&step) } else { SentBytes::default() },
             copy: self.sent(&self.schedule(Pass::Copy)),
-            log_probs: self.sent(&self.schedule(Pass::Forward { tokens: tokens as usize })),
+            // With whole tables, log-probs are computed with the copy for rollouts.
+            log_probs: if units.whole_tables {
+                SentBytes::default()
+            } else {
+                self.sent(&self.schedule(Pass::Forward { tokens: tokens as usize }))
+            },
             layers: self.sent(&self.schedule(Pass::Forward { tokens: BEAT })),
             simulated_s,
             products_s,
@@ -401,8 +412,13 @@ mod tests {
     fn the_time_of_many_layers_is_that_of_few_and_as_much_for_each_further_one() {
         let mut plan = plan(&[("t/one", true)]);
         let layers = vec![LayerSize { frozen: 0, trained: 200_000_000 }; 30];
-        plan.workers[0].units =
-            UnitSizes { vocab: 150_000, width: 5120, layers, tied: false, tables_trained: true };
+        plan.workers[0].units = UnitSizes {
+            vocab: 150_000,
+            width: 5120,
+            layers,
+            tables_trained: true,
+            ..UnitSizes::default()
+        };
         let at = Placement::new(16, DeviceModel::find("h100-80gb"));
         for tokens in [64, 512, 8192] {
             let group = Group::new(&plan, 0, &at, Shard::Full);

@@ -183,6 +183,28 @@ fn divided_moments_change_no_file_and_are_resumed_on_one_and_four_ranks() {
 }
 
 #[test]
+fn divided_weights_change_no_file_and_are_resumed_without_division() {
+    const LAST: &str = "checkpoints/step-000003/policies/tiny";
+    let lab = lab();
+    let whole = [&set(&FULL)[..], &["models.tiny.gradient_checkpointing=true"]].concat();
+    let full = [&whole[..], &["dist.shard=\"full\""]].concat();
+    let runs = [train(&lab, "whole", 2, &whole), train(&lab, "full", 2, &full)];
+    let files = ["metrics.jsonl".to_owned()]
+        .into_iter()
+        .chain(["model", "optimizer"].map(|file| format!("{LAST}/{file}.safetensors")));
+    for file in files {
+        assert!(runs[0].bytes(&file) == runs[1].bytes(&file), "{file}");
+    }
+    train(&lab, "parted", 2, &[&full[..], &["steps=2"]].concat());
+    let resume = ["train", "--resume", "parted", "--steps", "3", "--set", "dist.shard=\"none\""];
+    for ended in Launched::start(&lab, 2, &resume, |_, _| ()).end() {
+        ended.succeeded();
+    }
+    let parted = Run(lab.path("parted"));
+    assert!(parted.bytes("metrics.jsonl") == runs[0].bytes("metrics.jsonl"));
+}
+
+#[test]
 fn two_machines_of_two_ranks_write_the_files_of_four_ranks_without_machines() {
     let lab = lab();
     let args = set(&[&FULL[..], &["steps=2"]].concat());

@@ -23,7 +23,8 @@ fn draw_units(draw: &mut Draw) -> UnitSizes {
     });
     let layers = layers.collect();
     let (tied, tables_trained) = (draw.flip(), !adapters && draw.flip());
-    UnitSizes { vocab: draw.up_to(3000) + 1, width, layers, tied, tables_trained }
+    let (vocab, whole_tables) = (draw.up_to(3000) + 1, draw.up_to(4) == 0);
+    UnitSizes { vocab, width, layers, tied, tables_trained, whole_tables }
 }
 
 fn draw_pass(draw: &mut Draw) -> Pass {
@@ -57,7 +58,9 @@ fn expected_counts(units: &UnitSizes, pass: Pass, shard: Shard) -> BTreeMap<Stri
     let mut add = |kind: &str, unit: Unit, times: usize| {
         *counts.entry(format!("{kind} {unit}")).or_default() += times;
     };
-    let slices = units.slices().len();
+    let slices = if units.whole_tables { 1 } else { units.slices().len() };
+    let rows = if units.whole_tables { Unit::Table } else { Unit::Rows };
+    let slice = |at| if units.whole_tables { units.head() } else { Unit::Slice(at) };
     let (rounds, training) = match pass {
         Pass::Training { rounds, .. } => (rounds, true),
         _ => (1, false),
@@ -66,7 +69,7 @@ fn expected_counts(units: &UnitSizes, pass: Pass, shard: Shard) -> BTreeMap<Stri
         units.whole().into_iter().for_each(|unit| add("gather", unit, 1));
         return counts;
     }
-    add("gather", Unit::Rows, rounds);
+    add("gather", rows, rounds);
     for layer in 0..units.layers.len() {
         add("gather", Unit::Layer(layer), if training { 2 * rounds } else { 1 });
     }
@@ -75,13 +78,13 @@ fn expected_counts(units: &UnitSizes, pass: Pass, shard: Shard) -> BTreeMap<Stri
         (_, true) => 3,
         (_, false) => 2,
     };
-    (0..slices).for_each(|slice| add("gather", Unit::Slice(slice), of_head * rounds));
+    (0..slices).for_each(|at| add("gather", slice(at), of_head * rounds));
     if training {
         (0..units.layers.len()).for_each(|layer| add("reduce", Unit::Layer(layer), rounds));
     }
     if training && units.tables_trained {
-        (0..slices).for_each(|slice| add("reduce", Unit::Slice(slice), rounds));
-        add("reduce", Unit::Rows, rounds);
+        (0..slices).for_each(|at| add("reduce", slice(at), rounds));
+        add("reduce", rows, rounds);
     }
     if training && shard == Shard::Hybrid {
         let trained = units.whole().into_iter().filter(|unit| units.sums(*unit).is_some());
@@ -179,7 +182,14 @@ fn ranks_of_drawn_schedules_end_whatever_each_of_them_computes() {
 #[test]
 fn every_work_has_its_weights_and_both_arrays_take_turns() {
     let layers = vec![LayerSize { frozen: 0, trained: 64 * 64 * 12 }; 3];
-    let units = UnitSizes { vocab: 1500, width: 64, layers, tied: true, tables_trained: true };
+    let units = UnitSizes {
+        vocab: 1500,
+        width: 64,
+        layers,
+        tied: true,
+        tables_trained: true,
+        whole_tables: false,
+    };
     let schedule = Schedule::new(&units, Pass::Training { rounds: 2, tokens: 100 }, Shard::Full);
     let gathers: Vec<&Exchange> =
         schedule.exchanges.iter().filter(|e| e.kind == ExchangeKind::Gather).collect();
@@ -202,7 +212,14 @@ fn every_work_has_its_weights_and_both_arrays_take_turns() {
 #[test]
 fn ranks_with_all_weights_exchange_nothing_by_units() {
     let layers = vec![LayerSize { frozen: 0, trained: 640 }];
-    let units = UnitSizes { vocab: 64, width: 8, layers, tied: false, tables_trained: true };
+    let units = UnitSizes {
+        vocab: 64,
+        width: 8,
+        layers,
+        tied: false,
+        tables_trained: true,
+        whole_tables: false,
+    };
     for shard in [Shard::None, Shard::Optimizer] {
         let schedule = Schedule::new(&units, Pass::Training { rounds: 1, tokens: 9 }, shard);
         assert!(schedule.exchanges.is_empty() && schedule.works.is_empty());

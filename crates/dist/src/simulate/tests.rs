@@ -7,7 +7,14 @@ use crate::{ExchangeKind, Pass, Shard, Unit};
 /// Qwen2.5-0.5B with fewer layers.
 fn half_billion(layers: usize) -> UnitSizes {
     let layers = vec![LayerSize { frozen: 0, trained: 14_912_384 }; layers];
-    UnitSizes { vocab: 151_936, width: 896, layers, tied: true, tables_trained: true }
+    UnitSizes {
+        vocab: 151_936,
+        width: 896,
+        layers,
+        tied: true,
+        tables_trained: true,
+        whole_tables: false,
+    }
 }
 
 fn links() -> Links {

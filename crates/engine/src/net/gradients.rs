@@ -4,13 +4,24 @@ use std::ops::Range;
 
 use crate::files::{ModelError, ModelErrorKind};
 use crate::net::memory::{Cpu, Memory};
-use crate::net::values::Params;
+use crate::net::values::{ALIGN, Params};
 
 /// Sums of gradients, in one array with the places of the parameters.
 pub struct Gradients<'m, O: Memory = Cpu> {
     params: &'m Params<O>,
     sums: O::Sums,
     reached: Vec<bool>,
+    /// First element of the parameters that the array has sums of.
+    first: usize,
+    /// Sums of the embedding apart from those of the head that it is too, if they are apart.
+    embedding: Option<EmbeddingSums<O>>,
+}
+
+/// Sums of the gradients of an embedding that is also the head, without those of the head.
+struct EmbeddingSums<O: Memory> {
+    /// Index of the embedding among the parameters.
+    slot: usize,
+    sums: O::Sums,
 }
 
 /// Sums of gradients to which later passes add, without the parameters that they are of.
@@ -23,7 +34,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
     /// Continues sums of these parameters.
     pub(crate) fn resumed(params: &'m Params<O>, pending: PendingSums<O>) -> Self {
         let PendingSums { sums, reached } = pending;
-        Self { params, sums, reached }
+        Self { params, sums, reached, first: 0, embedding: None }
     }
 
     /// Returns the sums, to be continued later.
@@ -42,14 +53,72 @@ impl<'m, O: Memory> Gradients<'m, O> {
 
     /// Creates the sums of parameters in an array of zeros.
     pub(crate) fn over(params: &'m Params<O>, sums: O::Sums) -> Self {
-        Self { params, sums, reached: vec![false; params.vars().len()] }
+        Self::beginning_at(params, 0, sums)
+    }
+
+    /// Creates the sums of the parameters from an element on, as many as an array of zeros has.
+    pub(crate) fn beginning_at(params: &'m Params<O>, first: usize, sums: O::Sums) -> Self {
+        Self { params, sums, reached: vec![false; params.vars().len()], first, embedding: None }
+    }
+
+    /// Creates sums that are complete.
+    pub(crate) fn complete(params: &'m Params<O>, sums: O::Sums) -> Self {
+        Self { reached: vec![true; params.vars().len()], ..Self::over(params, sums) }
+    }
+
+    /// Returns the array, and for each variable true if it got a gradient.
+    pub(crate) fn into_parts(self) -> (O::Sums, Vec<bool>) {
+        (self.sums, self.reached)
+    }
+
+    /// Returns the parameters.
+    pub(crate) fn params(&self) -> &'m Params<O> {
+        self.params
+    }
+
+    /// Adds the gradients of the embedding to an array of their own from now on, if it is also the head: `slot` is the index of
+    /// both. Ranks then add the parts of the head and those of the embedding each by themselves.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn separate_embedding(
+        &mut self,
+        ops: &O,
+        slot: Option<usize>,
+    ) -> Result<(), ModelError> {
+        let Some(slot) = slot else { return Ok(()) };
+        let length = self.params.vars()[slot].1.elem_count().next_multiple_of(ALIGN);
+        self.embedding = Some(EmbeddingSums { slot, sums: ops.sums(length)? });
+        Ok(())
+    }
+
+    /// Takes the sums of the embedding that are apart, with their place among all.
+    pub(crate) fn take_embedding(&mut self) -> Option<(Range<usize>, O::Sums)> {
+        let EmbeddingSums { slot, sums } = self.embedding.take()?;
+        let place = self.params.vars()[slot].1.range();
+        Some((place.start..place.end.next_multiple_of(ALIGN), sums))
     }
 
     /// Returns the array and the place of the variable at `slot`, or `None` for a frozen one.
     pub(super) fn place(&mut self, slot: Option<usize>) -> Option<(&mut O::Sums, Range<usize>)> {
         let slot = slot?;
         self.reached[slot] = true;
-        Some((&mut self.sums, self.params.vars()[slot].1.range()))
+        let place = self.params.vars()[slot].1.range();
+        Some((&mut self.sums, place.start - self.first..place.end - self.first))
+    }
+
+    /// Returns the array and the place of the embedding at `slot`, or `None` for a frozen one.
+    pub(super) fn embedding_place(
+        &mut self,
+        slot: Option<usize>,
+    ) -> Option<(&mut O::Sums, Range<usize>)> {
+        if !self.embedding.as_ref().is_some_and(|apart| Some(apart.slot) == slot) {
+            return self.place(slot);
+        }
+        let EmbeddingSums { slot, sums } = self.embedding.as_mut()?;
+        self.reached[*slot] = true;
+        Some((sums, 0..self.params.vars()[*slot].1.elem_count()))
     }
 
     /// Returns the number of elements of the array.
@@ -99,13 +168,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
     }
 
     fn check(&self) -> Result<(), ModelError> {
-        match self.params.vars().iter().zip(&self.reached).find(|(_, reached)| !**reached) {
-            Some(((name, _), _)) => Err(ModelError::new(
-                ModelErrorKind::Numeric,
-                format!("`{name}` got no gradient (MO-1)"),
-            )),
-            None => Ok(()),
-        }
+        require_all(self.params, &self.reached)
     }
 
     /// Returns the norm of all sums together.
@@ -123,9 +186,26 @@ impl<'m, O: Memory> Gradients<'m, O> {
     ///
     /// If the device fails.
     pub fn squares(&self, ops: &O, range: Range<usize>) -> Result<f64, ModelError> {
+        if range.is_empty() {
+            return Ok(0.0);
+        }
         let vars = self.params.vars().iter();
         let parts = vars.map(|(_, var)| common(&var.range(), &range));
         ops.squares(&self.sums, range.clone(), parts.filter(|part| !part.is_empty()))
+    }
+}
+
+/// Returns an error if a variable got no gradient (MO-1).
+pub(crate) fn require_all<O: Memory>(
+    params: &Params<O>,
+    reached: &[bool],
+) -> Result<(), ModelError> {
+    match params.vars().iter().zip(reached).find(|(_, reached)| !**reached) {
+        Some(((name, _), _)) => Err(ModelError::new(
+            ModelErrorKind::Numeric,
+            format!("`{name}` got no gradient (MO-1)"),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -144,6 +224,12 @@ impl<'m> Gradients<'m> {
     /// Returns the gradient sum of the variable at `slot`, or `None` for a frozen one.
     pub fn of(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
         let (sums, place) = self.place(slot)?;
+        Some(&mut sums[place])
+    }
+
+    /// Returns the gradient sum of the embedding at `slot`, or `None` for a frozen one.
+    pub(crate) fn of_embedding(&mut self, slot: Option<usize>) -> Option<&mut [f32]> {
+        let (sums, place) = self.embedding_place(slot)?;
         Some(&mut sums[place])
     }
 

@@ -154,6 +154,19 @@ pub trait Memory: Clone + Debug + Send + Sync + Sized + 'static {
         f: &mut dyn FnMut(&mut [f32]) -> Done<()>,
     ) -> Done<()>;
 
+    /// Adds sums to those of a place with as many elements.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    fn add_sums(&self, to: &mut Self::Sums, place: Range<usize>, of: &Self::Sums) -> Done<()> {
+        let added = self.read_sums(of)?;
+        self.update_sums(to, &mut |all| {
+            all[place.clone()].iter_mut().zip(&*added).for_each(|(sum, value)| *sum += value);
+            Ok(())
+        })
+    }
+
     /// Adds the sums of all processes in their order, in the memory of their devices. A process gets those of its range;
     /// the rest is undefined.
     ///

@@ -33,6 +33,7 @@ pub mod reward;
 mod rows;
 #[doc(hidden)]
 pub mod tape;
+mod units;
 #[doc(hidden)]
 pub mod values;
 #[doc(hidden)]
@@ -54,6 +55,7 @@ pub use reward::{RewardHead, RewardModel, reply_ids, reply_odds, scored_ids};
 pub use rows::Rows;
 pub(crate) use tape::RoutedTokens;
 pub use tape::Tape;
+pub(crate) use units::{decoder_over, parts_in, unit_places};
 pub use values::{Param, Params, Tensor};
 pub use weights::Weights;
 

@@ -2,7 +2,7 @@
 //!
 //! With checkpointing (Chen et al., 2016, arXiv:1604.06174) the intermediate results of a layer are not kept. The
 //! backward pass recomputes them from the layer's input: the same operations on the same numbers, so the gradient is
-//! the same to the bit.
+//! the same to the bit. Several passes may go layer by layer together, as one after the other with the same sums.
 
 use crate::files::ModelError;
 use crate::net::decoder::{Decoder, Saved};
@@ -21,9 +21,9 @@ pub struct Tape<'a, O: Ops = Cpu> {
     routed: Option<RoutedTokens<'a>>,
     /// Loads of the layers with experts, if they are wanted, with the numbers of the layers.
     loads: Vec<(usize, RouterLoad)>,
-    /// Output of the layers, `[N, D]`.
-    last: O::Stream,
-    /// Hidden states after the last norm, `[N, D]`.
+    /// Output of the layers so far, `[N, D]`; on the way back, its gradient.
+    stream: O::Stream,
+    /// Hidden states after the last norm, `[N, D]`; empty before it.
     hidden: O::Act,
 }
 
@@ -71,25 +71,70 @@ impl<'a, O: Ops> Tape<'a, O> {
         checkpointing: bool,
         pool: &mut Pool<O>,
     ) -> Result<Self, ModelError> {
+        let mut tape = Self::begin(decoder, rows, routed, pool)?;
+        for _ in 0..decoder.layers() {
+            tape.run_layer(checkpointing, pool)?;
+        }
+        tape.run_last_norm(pool)?;
+        Ok(tape)
+    }
+
+    /// Computes the embeddings of rows.
+    ///
+    /// # Errors
+    ///
+    /// See [`Tape::record`].
+    pub(crate) fn begin(
+        decoder: &'a Decoder<O>,
+        rows: Rows<'a>,
+        routed: Option<RoutedTokens<'a>>,
+        pool: &mut Pool<O>,
+    ) -> Result<Self, ModelError> {
         decoder.check(rows.ids, rows.positions)?;
         let at = decoder.ops().place(rows)?;
-        let mut x = decoder.embed(&at, pool)?;
-        let (mut layers, mut loads) = (Vec::with_capacity(decoder.layers()), Vec::new());
-        let routes = routed.and_then(|tokens| tokens.routes);
-        for index in 0..decoder.layers() {
-            let (out, saved) = decoder.layer(index, x, (&at, routes), pool)?;
-            if let (Some(tokens), Some(experts)) = (routed, saved.experts()) {
-                loads.push((index, experts.load(tokens.counts)));
-            }
-            layers.push(if checkpointing {
-                Kept::Input(saved.keep_input(pool))
-            } else {
-                Kept::All(Box::new(saved))
-            });
-            x = out;
+        let stream = decoder.embed(&at, pool)?;
+        let (layers, loads) = (Vec::with_capacity(decoder.layers()), Vec::new());
+        Ok(Self { decoder, at, layers, routed, loads, stream, hidden: O::Act::default() })
+    }
+
+    /// Runs the next layer. With `checkpointing`, only its input is kept.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn run_layer(
+        &mut self,
+        checkpointing: bool,
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        let (index, x) = (self.layers.len(), std::mem::take(&mut self.stream));
+        let routes = self.routed.and_then(|tokens| tokens.routes);
+        let (out, saved) = self.decoder.layer(index, x, (&self.at, routes), pool)?;
+        if let (Some(tokens), Some(experts)) = (self.routed, saved.experts()) {
+            self.loads.push((index, experts.load(tokens.counts)));
         }
-        let hidden = decoder.last_norm(&x, pool)?;
-        Ok(Self { decoder, at, layers, routed, loads, last: x, hidden })
+        self.layers.push(if checkpointing {
+            Kept::Input(saved.keep_input(pool))
+        } else {
+            Kept::All(Box::new(saved))
+        });
+        self.stream = out;
+        Ok(())
+    }
+
+    /// Computes the hidden states, after all layers.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn run_last_norm(&mut self, pool: &mut Pool<O>) -> Result<(), ModelError> {
+        self.hidden = self.decoder.last_norm(&self.stream, pool)?;
+        Ok(())
+    }
+
+    /// Gives the hidden states back, which nothing reads any more.
+    pub(crate) fn give_hidden(&mut self, pool: &mut Pool<O>) {
+        pool.give([std::mem::take(&mut self.hidden)]);
     }
 
     /// Returns the hidden states after the last norm, `[N, D]`.
@@ -113,27 +158,74 @@ impl<'a, O: Ops> Tape<'a, O> {
         gradients: &mut Gradients<'_, O>,
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
-        let Self { decoder, at, layers, routed, last, hidden, .. } = self;
-        let balance = routed.and_then(|RoutedTokens { counts, slopes, .. }| {
+        let mut tape = self;
+        tape.last_norm_backward(dhidden, gradients, pool)?;
+        while !tape.layers.is_empty() {
+            tape.layer_backward(gradients, pool)?;
+        }
+        tape.embedding_backward(gradients, pool)
+    }
+
+    /// Adds the gradient of the last norm, from that of the hidden states `[N, D]`.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn last_norm_backward(
+        &mut self,
+        dhidden: &O::Act,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        let last = std::mem::take(&mut self.stream);
+        self.stream = self.decoder.last_norm_backward(&last, dhidden, gradients, pool)?;
+        self.give_hidden(pool);
+        pool.give_streams([last]);
+        Ok(())
+    }
+
+    /// Adds the gradients of the last layer that has not added any.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn layer_backward(
+        &mut self,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        let Some(kept) = self.layers.pop() else { return Ok(()) };
+        let (decoder, at, index) = (self.decoder, &self.at, self.layers.len());
+        let routes = self.routed.and_then(|tokens| tokens.routes);
+        let balance = self.routed.and_then(|RoutedTokens { counts, slopes, .. }| {
             Some(BalanceTerm { slopes: slopes?, counts })
         });
-        let routes = routed.and_then(|tokens| tokens.routes);
-        let mut dx = decoder.last_norm_backward(&last, dhidden, gradients, pool)?;
-        pool.give([hidden]);
-        pool.give_streams([last]);
-        for (index, kept) in layers.into_iter().enumerate().rev() {
-            let saved = match kept {
-                Kept::All(saved) => *saved,
-                Kept::Input(x) => {
-                    let (out, saved) = decoder.layer(index, x, (&at, routes), pool)?;
-                    pool.give_streams([out]);
-                    saved
-                }
-            };
-            dx = decoder.layer_backward(index, saved, &at, (dx, balance), gradients, pool)?;
-        }
-        decoder.embed_backward(&at, &mut dx, gradients)?;
-        pool.give_streams([dx]);
+        let saved = match kept {
+            Kept::All(saved) => *saved,
+            Kept::Input(x) => {
+                let (out, saved) = decoder.layer(index, x, (at, routes), pool)?;
+                pool.give_streams([out]);
+                saved
+            }
+        };
+        let dy = std::mem::take(&mut self.stream);
+        self.stream = decoder.layer_backward(index, saved, at, (dy, balance), gradients, pool)?;
+        Ok(())
+    }
+
+    /// Adds the gradient of the embedding.
+    ///
+    /// # Errors
+    ///
+    /// If the device fails.
+    pub(crate) fn embedding_backward(
+        self,
+        gradients: &mut Gradients<'_, O>,
+        pool: &mut Pool<O>,
+    ) -> Result<(), ModelError> {
+        let Self { decoder, at, mut stream, .. } = self;
+        decoder.embed_backward(&at, &mut stream, gradients)?;
+        pool.give_streams([stream]);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Parameters of models: named tensors in one array in the memory of a device.
 
+mod parts;
+
 use std::fmt::{self, Debug};
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -101,8 +101,7 @@ impl<O: Backend> Critic<O> {
         let params = head.params().clone();
         let of_head = Optimizer::new(&Cpu::default(), spec.optim, params, peers.on_host())?;
         let checkpointing = policy.gradient_checkpointing;
-        let spec = spec.clone();
-        let ops = ops.clone();
+        let (spec, ops) = (spec.clone(), ops.clone());
         let body = Body { spec, ops, trunk, head, micro_batch_tokens, checkpointing, pools, peers };
         let (policy, scale) = (policy.name.clone(), Scale::default());
         Ok(Self { policy, body, scale, loss_scale, of_trunk, of_head })
@@ -250,6 +249,8 @@ impl<O: Backend> Body<O> {
         if self.head.kind() != HeadKind::Likelihood {
             let mut vars = trunk.trainable().vars().iter();
             of_trunk.mark_unused(vars.position(|(name, _)| name == trunk.config.names.head));
+        } else if self.peers.size() > 1 {
+            of_trunk.separate_embedding(&self.ops, trunk.decoder.tied_slot())?;
         }
         let mut pool = self.pools.lend();
         let before = self.peers.channel().map(|_| std::mem::take(sums));

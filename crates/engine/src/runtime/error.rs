@@ -43,13 +43,13 @@ pub enum RuntimeError {
         /// Error of the model.
         source: ModelError,
     },
-    /// Worker groups are to divide their weights among ranks.
-    #[error(
-        "`dist.shard` is \"{shard}\", and worker groups do not divide weights among ranks yet: \"none\" or \"optimizer\""
-    )]
+    /// Worker groups are to divide among ranks what they do not divide.
+    #[error("`dist.shard` is \"{shard}\", and {reason}: \"none\" or \"optimizer\"")]
     Shard {
         /// Value of the option.
         shard: &'static str,
+        /// Part that is not divided.
+        reason: String,
     },
     /// Two policies have one name, by which checkpoints and seeds know them.
     #[error("two policies are named `{policy}`; give each a name of its own")]

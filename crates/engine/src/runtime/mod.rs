@@ -34,6 +34,7 @@ mod pools;
 mod predict;
 mod queue;
 mod request;
+mod sharded;
 mod snapshots;
 mod spec;
 mod start;

@@ -1,8 +1,8 @@
 //! AdamW, with moments in 32 or 8 bits, or Muon on the parameters of one model, in place, with its state.
 //!
-//! With `dist.shard = "optimizer"` (ZeRO-1), a rank has the moments of one range of the parameters. It updates these, and
-//! all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both have
-//! the same bits. Muon needs whole matrices and moments in 8 bits whole blocks, so these are not divided.
+//! With `dist.shard = "optimizer"` (ZeRO-1), a rank has the moments of one range of each unit of the parameters. It updates
+//! these, and all ranks gather the weights. The squares of the norm are summed range by range also without it, so that both
+//! have the same bits. Muon needs whole matrices and moments in 8 bits whole blocks, so these are not divided.
 
 mod eight_bit;
 mod shards;
@@ -28,9 +28,13 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     params: Params<O>,
     /// Ranks that may each have the moments of a shard of the parameters.
     peers: Peers,
-    /// Moments of the parameters in [`Optimizer::own`], with their places there; none if they have 8 bits.
-    m: O::Sums,
-    v: O::Sums,
+    /// Ranges of the parameters that each rank owns, by unit, if ranks divide the moments.
+    units: Vec<Vec<Range<usize>>>,
+    /// Ranges of the parameters whose moments are here.
+    own: Vec<Range<usize>>,
+    /// Moments of these ranges; none if they have 8 bits.
+    m: Vec<O::Sums>,
+    v: Vec<O::Sums>,
     /// Moments of all parameters, if they have 8 bits.
     eight_bit: Option<EightBitMoments>,
     /// Root mean square of the last updates of matrices before the learning rate, if Muon makes them.
@@ -60,11 +64,32 @@ impl<O: Ops> Optimizer<O> {
             return Err(ModelError::wrong_argument(what));
         }
         let in_codes = options.kind == OptimizerKind::Adamw8bit;
-        let own = if in_codes { 0 } else { peers.own_range(params.elements()).len() };
-        let (m, v) = (ops.sums(own)?, ops.sums(own)?);
+        let (units, own) = match peers.of_shards() {
+            Some(channel) => {
+                let units = peers.owned_of_units(&params)?;
+                let own = units.iter().map(|unit| unit[channel.rank()].clone()).collect();
+                (units, own)
+            }
+            None if in_codes => (Vec::new(), Vec::new()),
+            None => (Vec::new(), vec![0..params.elements()]),
+        };
+        let (m, v) = (zeros_of(ops, &own)?, zeros_of(ops, &own)?);
         let eight_bit = in_codes.then(|| EightBitMoments::zeros(&params));
         let (ops, muon_rms, zeros) = (ops.clone(), None, None);
-        Ok(Self { options, ops, params, peers, m, v, eight_bit, muon_rms, zeros, step: 0 })
+        Ok(Self {
+            options,
+            ops,
+            params,
+            peers,
+            units,
+            own,
+            m,
+            v,
+            eight_bit,
+            muon_rms,
+            zeros,
+            step: 0,
+        })
     }
 
     /// Returns the root mean square of the last updates of matrices before the learning rate, if Muon makes them.
@@ -75,11 +100,6 @@ impl<O: Ops> Optimizer<O> {
     /// Sets the options of the next steps. The moments stay.
     pub(crate) fn set_options(&mut self, options: OptimOptions) {
         self.options = options;
-    }
-
-    /// Returns the range of the parameters whose moments are here.
-    fn own_range(&self) -> Range<usize> {
-        self.peers.own_range(self.params.elements())
     }
 
     /// Creates gradients of zeros for the optimized parameters.
@@ -109,29 +129,55 @@ impl<O: Ops> Optimizer<O> {
         self.step += 1;
         let (adamw, factor) = self.options.step(lr, norm);
         let scale = factor / loss_scale;
-        let (own, muon) = (self.own_range(), self.options.muon(lr));
-        let Self { ops, params, peers, m, v, eight_bit, step, .. } = self;
+        let muon = self.options.muon(lr);
+        let Self { ops, params, peers, units, own, m, v, eight_bit, step, .. } = self;
         let parts = muon.map(|muon| (muon, optimizer_parts(params)));
         let tensors = eight_bit.as_ref().map(|_| optimizer_parts(params));
         let mut weights = params.write();
-        let (step, both) = ((*step, scale), (&mut *weights, &mut grad));
+        let step = (*step, scale);
         if let Some((moments, parts)) = eight_bit.as_mut().zip(tensors) {
-            let gradients = ops.read_sums(both.1)?;
-            ops.update_weights(both.0, &mut |weights| {
+            let gradients = ops.read_sums(&grad)?;
+            ops.update_weights(&mut weights, &mut |weights| {
                 moments.step(&adamw, step, &parts, (weights, &gradients));
                 Ok(())
             })?;
-        } else if let Some((muon, parts)) = parts {
+        } else if let (Some((muon, parts)), [m], [v]) = (parts, &mut m[..], &mut v[..]) {
+            let both = (&mut *weights, &mut grad);
             let squares = ops.muon((&muon, &adamw), step, &parts, both, [m, v])?;
             let matrices = parts.iter().filter(|part| part.matrix.is_some());
             let elements: usize = matrices.map(|part| part.range.len()).sum();
             self.muon_rms = (elements > 0).then(|| (squares / elements as f64).sqrt());
         } else {
-            ops.adamw(&adamw, step, own, both, [m, v])?;
-            peers.spread(ops, &mut weights, elements)?;
+            let moments = m.iter_mut().zip(v);
+            for (range, (m, v)) in own.iter().zip(moments).filter(|(own, _)| !own.is_empty()) {
+                ops.adamw(&adamw, step, range.clone(), (&mut *weights, &mut grad), [m, v])?;
+            }
+            peers.spread(ops, &mut weights, units)?;
         }
         drop(weights);
         self.zeros = self.ops.reuse(grad);
+        Ok(())
+    }
+
+    /// Takes one step on the parameters that this rank owns alone, which lie one after the other in an array of their own.
+    pub(crate) fn apply_to_owned(
+        &mut self,
+        owned: &Params<O>,
+        gradients: Gradients<'_, O>,
+        lr: f64,
+        norm: f64,
+    ) -> Result<(), ModelError> {
+        let mut grad = gradients.into_all()?;
+        self.step += 1;
+        let (adamw, scale) = self.options.step(lr, norm);
+        let Self { ops, own, m, v, step, .. } = self;
+        let (mut weights, mut end) = (owned.write(), 0);
+        let moments = m.iter_mut().zip(v);
+        for (range, (m, v)) in own.iter().zip(moments).filter(|(own, _)| !own.is_empty()) {
+            let place = end..end + range.len();
+            end = place.end;
+            ops.adamw(&adamw, (*step, scale), place, (&mut *weights, &mut grad), [m, v])?;
+        }
         Ok(())
     }
 
@@ -150,21 +196,26 @@ impl<O: Ops> Optimizer<O> {
             SavedMoments::None => None,
         };
         let written = dtype.filter(|_| self.step > 0);
-        let both = if written.is_some() { self.read()? } else { [Cow::default(), Cow::default()] };
-        let moments = ShardMoments::new(&self.params, both, self.peers.clone(), written);
+        let both = if written.is_some() { self.read()? } else { [Vec::new(), Vec::new()] };
+        let ranges = (self.units.as_slice(), self.own.as_slice());
+        let moments = ShardMoments::new(&self.params, both, ranges, self.peers.clone(), written);
         Ok(moments.with_eight_bit(self.eight_bit.as_ref()))
     }
 
     /// Sends the moments of this rank to rank 0, which writes those of all.
     pub(crate) fn share(&self) -> Result<(), ModelError> {
         match self.peers.of_shards() {
-            Some(channel) => shards::serve(channel, &self.read()?, self.own_range().start),
+            Some(channel) => shards::serve(channel, &self.read()?, &self.own),
             None => Ok(()),
         }
     }
 
-    fn read(&self) -> Result<[Cow<'_, [f32]>; 2], ModelError> {
-        Ok([self.ops.read_sums(&self.m)?, self.ops.read_sums(&self.v)?])
+    /// Reads both moments of the ranges of this rank.
+    fn read(&self) -> Result<[Vec<Cow<'_, [f32]>>; 2], ModelError> {
+        let read = |of| self.ops.read_sums(of);
+        let both = [&self.m, &self.v].map(|of| of.iter().map(read).collect());
+        let [m, v]: [Result<_, ModelError>; 2] = both;
+        Ok([m?, v?])
     }
 
     /// Restores the moments of this rank and the number of steps.
@@ -188,18 +239,27 @@ impl<O: Ops> Optimizer<O> {
             *moments = EightBitMoments::zeros(&self.params);
             return Ok(());
         }
-        let own = self.own_range().len();
-        (self.m, self.v) = (self.ops.sums(own)?, self.ops.sums(own)?);
+        (self.m, self.v) = (zeros_of(&self.ops, &self.own)?, zeros_of(&self.ops, &self.own)?);
         Ok(())
     }
 
     /// Reads the moments of a kind, as far as they are those of this rank.
-    fn restored_moments(&self, saved: &Shards, kind: &str) -> Result<O::Sums, ModelError> {
-        let own = self.own_range();
+    fn restored_moments(&self, saved: &Shards, kind: &str) -> Result<Vec<O::Sums>, ModelError> {
+        let moments = self.own.iter().map(|own| self.restored_range(saved, kind, own));
+        moments.collect()
+    }
+
+    /// Reads the moments of a kind in a range.
+    fn restored_range(
+        &self,
+        saved: &Shards,
+        kind: &str,
+        own: &Range<usize>,
+    ) -> Result<O::Sums, ModelError> {
         let mut values = vec![0.0; own.len()];
         for (name, var) in self.params.vars() {
             let (place, name) = (var.range(), format!("{kind}.{name}"));
-            let here = common(&place, &own);
+            let here = common(&place, own);
             if here.is_empty() {
                 continue;
             }
@@ -215,6 +275,11 @@ impl<O: Ops> Optimizer<O> {
         }
         self.ops.sums_of(values)
     }
+}
+
+/// Creates moments of zero for ranges.
+fn zeros_of<O: Ops>(ops: &O, ranges: &[Range<usize>]) -> Result<Vec<O::Sums>, ModelError> {
+    ranges.iter().map(|range| ops.sums(range.len())).collect()
 }
 
 /// Returns the tensors of parameters, with the shapes of those that Muon updates.

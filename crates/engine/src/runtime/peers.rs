@@ -14,31 +14,35 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::files::{ModelError, ModelErrorKind};
 use crate::loss::{PolicyLoss, ValueLoss};
+use crate::net::memory::Memory;
 use crate::net::ops::Ops;
 #[cfg(feature = "cuda")]
 use crate::net::ops::Transfer;
+#[cfg(feature = "cuda")]
 use crate::net::values::ALIGN;
-use crate::net::{Gradients, Params};
+use crate::net::{Gradients, Params, unit_places};
 use crate::runtime::RuntimeError;
-use maverl_dist::{Channel, RankError, parts};
+#[cfg(feature = "cuda")]
+use maverl_dist::parts;
+use maverl_dist::{Channel, RankError, Shard};
 
 /// The ranks on which a worker group is; none beside this process by default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peers {
     channel: Option<Channel>,
-    /// True if each rank has the moments of a shard of the parameters (ZeRO-1), not of all.
-    sharded: bool,
+    /// Division of the models among the ranks.
+    shard: Shard,
     /// Connection of the devices of the ranks, if they have one.
     #[cfg(feature = "cuda")]
     transfer: Option<Arc<dyn Transfer>>,
 }
 
 impl Peers {
-    /// Creates the ranks that share a channel. With `sharded`, each has a shard of the moments.
-    pub(crate) fn new(channel: Option<Channel>, sharded: bool) -> Self {
+    /// Creates the ranks that share a channel, and divide models as `shard` says.
+    pub(crate) fn new(channel: Option<Channel>, shard: Shard) -> Self {
         let channel = channel.filter(|channel| channel.size() > 1);
         Self {
-            sharded: sharded && channel.is_some(),
+            shard: if channel.is_some() { shard } else { Shard::None },
             channel,
             #[cfg(feature = "cuda")]
             transfer: None,
@@ -47,7 +51,7 @@ impl Peers {
 
     /// Returns the same ranks for arrays in host memory, of which each rank has all moments.
     pub(crate) fn on_host(&self) -> Self {
-        Self::new(self.channel.clone(), false)
+        Self::new(self.channel.clone(), Shard::None)
     }
 
     /// Returns the same ranks with a connection of their devices.
@@ -72,9 +76,19 @@ impl Peers {
         pool.map(Some).map_err(|error| RuntimeError::Threads { threads, reason: error.to_string() })
     }
 
-    /// Returns the channel of ranks that shard the moments.
+    /// Returns the channel of ranks that divide the moments (ZeRO-1), or all of a model.
     pub(crate) fn of_shards(&self) -> Option<&Channel> {
-        self.channel.as_ref().filter(|_| self.sharded)
+        self.channel.as_ref().filter(|_| self.shard != Shard::None)
+    }
+
+    /// Returns true if ranks divide the weights that are trained (ZeRO-3).
+    pub(crate) fn divide_weights(&self) -> bool {
+        self.shard == Shard::Full
+    }
+
+    /// Returns the rank of this process.
+    pub(crate) fn rank(&self) -> usize {
+        self.channel.as_ref().map_or(0, Channel::rank)
     }
 
     /// Returns the number of ranks.
@@ -82,18 +96,21 @@ impl Peers {
         self.channel.as_ref().map_or(1, Channel::size)
     }
 
-    /// Returns the shard of each rank in an array of parameters.
-    pub(crate) fn shards(&self, elements: usize) -> Vec<Range<usize>> {
-        let aligned = parts(elements / ALIGN, self.size()).into_iter();
-        aligned.map(|part| part.start * ALIGN..part.end * ALIGN).collect()
+    /// Returns the range of an array that each rank owns, in the order of ranks.
+    fn owned(&self, elements: usize) -> Result<Vec<Range<usize>>, ModelError> {
+        let Some(channel) = &self.channel else { return Ok(vec![0..elements]) };
+        let machines = channel.machines().map_err(lost_rank)?;
+        Ok((0..channel.size()).map(|rank| machines.range(elements, rank)).collect())
     }
 
-    /// Returns the range of an array of parameters whose moments this rank has.
-    pub(crate) fn own_range(&self, elements: usize) -> Range<usize> {
-        match self.of_shards() {
-            Some(channel) => self.shards(elements)[channel.rank()].clone(),
-            None => 0..elements,
-        }
+    /// Returns the range of each unit of parameters that each rank owns: in the order of units, and of ranks.
+    pub(crate) fn owned_of_units<O: Memory>(
+        &self,
+        params: &Params<O>,
+    ) -> Result<Vec<Vec<Range<usize>>>, ModelError> {
+        let units = unit_places(params).into_iter();
+        let owned = units.map(|unit| Ok(shifted(self.owned(unit.len())?, unit.start)));
+        owned.collect()
     }
 
     /// Returns the rows of this rank: a range with about as many tokens as those of other ranks. `units` are numbers of rows
@@ -124,23 +141,43 @@ impl Peers {
         Ok(self.numbers(&[own as f64])?.concat().into_iter().map(|count| count as u64).sum())
     }
 
-    /// Combines the gradients of all ranks: those that the moments of this rank belong to.
+    /// Combines the gradients of all ranks: those that the moments of this rank belong to. The sums of an embedding that are apart
+    /// are added to those of the head when both are combined.
     pub(crate) fn combine<O: Ops>(
         &self,
         ops: &O,
         gradients: &mut Gradients<'_, O>,
     ) -> Result<(), ModelError> {
         let Some(channel) = &self.channel else { return Ok(()) };
-        let shards = self.shards(gradients.elements());
+        let embedding = gradients.take_embedding();
+        let units = self.owned_of_units(gradients.params())?;
         let sums = gradients.combine(|reached| channel.all_reduce(reached).map_err(lost_rank))?;
+        self.reduce(ops, (channel, &mut *sums), &units)?;
+        let Some((place, mut apart)) = embedding else { return Ok(()) };
+        self.reduce(ops, (channel, &mut apart), &[self.owned(place.len())?])?;
+        ops.add_sums(sums, place, &apart)
+    }
+
+    /// Adds the arrays of all ranks. A rank that has a shard of the moments gets the sums of its range of each unit.
+    fn reduce<O: Ops>(
+        &self,
+        ops: &O,
+        (channel, sums): (&Channel, &mut O::Sums),
+        units: &[Vec<Range<usize>>],
+    ) -> Result<(), ModelError> {
         #[cfg(feature = "cuda")]
         if let Some(transfer) = &self.transfer {
+            if self.of_shards().is_some() {
+                return units.iter().try_for_each(|unit| ops.reduce(&**transfer, sums, unit));
+            }
+            let elements = units.iter().flatten().map(|range| range.end).max().unwrap_or(0);
+            let shards = aligned_parts(elements, self.size());
             ops.reduce(&**transfer, sums, &shards)?;
-            return if self.sharded { Ok(()) } else { ops.spread_sums(&**transfer, sums, &shards) };
+            return ops.spread_sums(&**transfer, sums, &shards);
         }
         ops.update_sums(sums, &mut |values| {
-            let added = if self.sharded {
-                channel.reduce_scatter(values, &shards)
+            let added = if self.of_shards().is_some() {
+                units.iter().try_for_each(|unit| channel.reduce_scatter(values, unit))
             } else {
                 channel.all_reduce(values)
             };
@@ -148,39 +185,49 @@ impl Peers {
         })
     }
 
-    /// Returns the norm of combined gradients. The squares of each rank's shard are added in the order of ranks, also by a
-    /// rank that has all sums.
+    /// Returns the norm of combined gradients. The squares of the range of each unit that each rank owns are added in this order,
+    /// also by a rank that has all sums.
     pub(crate) fn norm<O: Ops>(
         &self,
         ops: &O,
         gradients: &Gradients<'_, O>,
     ) -> Result<f64, ModelError> {
         let Some(channel) = &self.channel else { return gradients.norm(ops) };
-        let shards = self.shards(gradients.elements());
-        let all: Vec<f64> = if self.sharded {
-            self.numbers(&[gradients.squares(ops, shards[channel.rank()].clone())?])?.concat()
-        } else {
-            let squares = shards.into_iter().map(|shard| gradients.squares(ops, shard));
-            squares.collect::<Result<_, _>>()?
-        };
-        Ok(all.iter().sum::<f64>().sqrt())
+        let units = self.owned_of_units(gradients.params())?;
+        let squares = |range: &Range<usize>| gradients.squares(ops, range.clone());
+        if self.of_shards().is_some() {
+            let own = units.iter().map(|unit| squares(&unit[channel.rank()]));
+            return self.norm_of_squares(&own.collect::<Result<Vec<f64>, _>>()?);
+        }
+        let all: Result<Vec<f64>, _> = units.iter().flatten().map(squares).collect();
+        Ok(all?.iter().sum::<f64>().sqrt())
     }
 
-    /// Sends the parameters of this rank's shard to the other ranks, and receives theirs.
+    /// Returns the norm of gradients, of which each rank gives the sum of the squares of its range of each unit.
+    pub(crate) fn norm_of_squares(&self, own: &[f64]) -> Result<f64, ModelError> {
+        let all = self.numbers(own)?;
+        let in_order = (0..own.len()).flat_map(|unit| all.iter().map(move |of| of[unit]));
+        Ok(in_order.sum::<f64>().sqrt())
+    }
+
+    /// Sends the parameters that this rank owns to the other ranks, and receives theirs.
     pub(crate) fn spread<O: Ops>(
         &self,
         ops: &O,
         weights: &mut O::Weights,
-        elements: usize,
+        units: &[Vec<Range<usize>>],
     ) -> Result<(), ModelError> {
         let Some(channel) = self.of_shards() else { return Ok(()) };
-        let shards = self.shards(elements);
         #[cfg(feature = "cuda")]
         if let Some(transfer) = &self.transfer {
-            return ops.spread_weights(&**transfer, weights, &shards);
+            return units
+                .iter()
+                .try_for_each(|unit| ops.spread_weights(&**transfer, weights, unit));
         }
         ops.update_weights(weights, &mut |values| {
-            channel.all_gather_ranges(values, &shards).map_err(lost_rank)
+            let gathered =
+                units.iter().try_for_each(|unit| channel.all_gather_ranges(values, unit));
+            gathered.map_err(lost_rank)
         })
     }
 
@@ -259,6 +306,18 @@ impl Peers {
         }
         Ok(sum)
     }
+}
+
+/// Returns ranges that begin later by an offset.
+fn shifted(ranges: Vec<Range<usize>>, by: usize) -> Vec<Range<usize>> {
+    ranges.into_iter().map(|range| range.start + by..range.end + by).collect()
+}
+
+/// Divides an array into a range of whole blocks for each rank.
+#[cfg(feature = "cuda")]
+fn aligned_parts(elements: usize, ranks: usize) -> Vec<Range<usize>> {
+    let aligned = parts(elements / ALIGN, ranks).into_iter();
+    aligned.map(|part| part.start * ALIGN..part.end * ALIGN).collect()
 }
 
 /// Adds a word to a hash.

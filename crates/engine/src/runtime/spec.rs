@@ -64,7 +64,8 @@ pub struct RuntimeOptions {
     #[serde(skip)]
     #[setting(skip)]
     pub seed: u64,
-    /// Division of models among ranks. Worker groups are not started with [`Shard::Hybrid`] and [`Shard::Full`] yet.
+    /// Division of models among ranks. With [`Shard::Full`], policies are on the CPU, and have no adapters and critics; worker groups are
+    /// not started with [`Shard::Hybrid`].
     #[serde(skip)]
     #[setting(skip)]
     pub shard: Shard,

@@ -12,7 +12,7 @@ use crate::runtime::peers::Peers;
 use crate::runtime::policy::Policy;
 use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::worker::Worker;
-use crate::runtime::{RuntimeError, RuntimeOptions, WorkerSpec};
+use crate::runtime::{DeviceChoice, PolicySpec, RuntimeError, RuntimeOptions, WorkerSpec};
 
 /// Running worker groups.
 pub struct Runtime {
@@ -28,8 +28,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// If two policies have one name, weights are to be divided among ranks, a device cannot be used or a model not be loaded,
-    /// or `MAVERL_SIMD` is invalid.
+    /// If two policies have one name, ranks cannot divide the weights as the options ask, a device cannot be used or a model not be
+    /// loaded, or `MAVERL_SIMD` is invalid.
     pub fn start(workers: &[WorkerSpec], options: &RuntimeOptions) -> Result<Self, RuntimeError> {
         Self::start_on(workers, options, None)
     }
@@ -49,8 +49,9 @@ impl Runtime {
     ) -> Result<Self, RuntimeError> {
         distinct(workers)?;
         let shard = options.shard;
-        if matches!(shard, Shard::Hybrid | Shard::Full) {
-            return Err(RuntimeError::Shard { shard: shard.name() });
+        let others = ranks.is_some_and(|ranks| ranks.size() > 1);
+        if let Some(reason) = undivided_part(workers, options, others) {
+            return Err(RuntimeError::Shard { shard: shard.name(), reason });
         }
         maverl_kernels::simd::select_path()?;
         memory::keep_freed();
@@ -61,7 +62,7 @@ impl Runtime {
         for (number, (spec, device)) in workers.iter().zip(devices.of_groups()).enumerate() {
             // Channel 0 is not of the runtime.
             let channel = ranks.map(|ranks| ranks.channel(number as u32 + 1));
-            let peers = Peers::new(channel, shard == Shard::Optimizer);
+            let peers = Peers::new(channel, shard);
             let (worker, its) = Worker::spawn(spec, options, device, (&pools, &barriers, &peers))?;
             threads.extend(its);
             policies.extend(spec.policies.iter().enumerate().map(|(slot, policy)| Policy {
@@ -104,6 +105,34 @@ impl Runtime {
             drop(thread.join());
         }
     }
+}
+
+/// Returns the first part of worker groups that ranks do not divide as the options ask; `None` if there is none. `others` is true if
+/// there are other ranks.
+fn undivided_part(
+    workers: &[WorkerSpec],
+    options: &RuntimeOptions,
+    others: bool,
+) -> Option<String> {
+    match options.shard {
+        Shard::Hybrid => return Some("weights are not divided within machines".to_owned()),
+        Shard::Full if others => {}
+        Shard::None | Shard::Optimizer | Shard::Full => return None,
+    }
+    for worker in workers {
+        if worker.device.unwrap_or(options.device) != DeviceChoice::Cpu {
+            return Some(format!("worker group `{}` is not on the CPU", worker.name));
+        }
+        for PolicySpec { name, adapter, critic, .. } in &worker.policies {
+            if adapter.is_some() {
+                return Some(format!("policy `{name}` is an adapter"));
+            }
+            if critic.is_some() {
+                return Some(format!("policy `{name}` has a critic"));
+            }
+        }
+    }
+    None
 }
 
 /// Returns an error if two policies have one name.

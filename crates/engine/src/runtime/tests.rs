@@ -89,7 +89,7 @@ fn row(completion: &Completion, prompt: Vec<u32>, advantage: f32) -> Row {
 }
 
 /// Returns rows that do not depend on a model, with tokens below `vocab`.
-fn given_rows(vocab: u32, logprob: f32) -> Vec<Row> {
+pub(super) fn given_rows(vocab: u32, logprob: f32) -> Vec<Row> {
     let row = |i: u32| {
         let completion: Vec<u32> = (0..3 + i % 5).map(|t| (i * 37 + t * 11) % vocab).collect();
         Row {

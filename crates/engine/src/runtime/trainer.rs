@@ -7,6 +7,7 @@
 
 mod balance;
 mod before;
+mod by_layers;
 mod checkpoint;
 mod labeled;
 mod micro;
@@ -24,7 +25,7 @@ use maverl_kernels::sample::derive_seed;
 
 use crate::files::ModelError;
 use crate::net::ops::Backend;
-use crate::net::{Decoder, Gradients, Model, Params, Pool, RoutedTokens, Tape, lora};
+use crate::net::{Decoder, Gradients, Model, Params, Pool, Tape, lora};
 use crate::runtime::columns::ColumnRecorder;
 use crate::runtime::critic::{Joint, SharedTrunk};
 use crate::runtime::loss_scale::{LossScale, factor_of, scale_slopes};
@@ -33,6 +34,7 @@ use crate::runtime::packed::{PackedRows, PassText};
 use crate::runtime::pass::PassTexts;
 use crate::runtime::peers::Peers;
 use crate::runtime::pools::Pools;
+use crate::runtime::sharded::ShardedModel;
 use crate::runtime::{Batch, Objective, PolicySpec, Row, RuntimeError, UpdateStats};
 use micro::Micro;
 pub(crate) use pending::PendingPass;
@@ -54,6 +56,8 @@ pub(crate) struct Trainer<O: Backend> {
     optimizer: Optimizer<O>,
     /// Scale of the loss, if products are in f16.
     scale: Option<LossScale>,
+    /// Weights of the policy that ranks divide, if they do.
+    sharded: Option<ShardedModel<O>>,
     /// Policy that a KL and pairs are compared with: the starting weights, or a copy of later ones.
     reference: Option<Model<O>>,
     /// True if the reference is not the starting weights, so that checkpoints contain it.
@@ -77,6 +81,8 @@ impl<O: Backend> Trainer<O> {
             Params::default().on(ops, false)?
         };
         let optimizer = Optimizer::new(ops, spec.optim, params, peers.clone())?;
+        let divided = spec.trained && peers.divide_weights();
+        let sharded = divided.then(|| ShardedModel::new(model, peers.clone())).transpose()?;
         let reference = spec.reference.then(|| model.copy(false)).transpose()?;
         Ok(Self {
             policy: spec.name.clone(),
@@ -87,6 +93,7 @@ impl<O: Backend> Trainer<O> {
             peers,
             optimizer,
             scale,
+            sharded,
             reference,
             renewed: false,
             version: 0,
@@ -100,7 +107,7 @@ impl<O: Backend> Trainer<O> {
         &mut self,
         model: &Model<O>,
         batch: &Batch,
-        mut values: Option<&mut SharedTrunk<'_, O>>,
+        values: Option<&mut SharedTrunk<'_, O>>,
     ) -> Result<UpdateStats, RuntimeError> {
         self.require_reference(batch).map_err(|error| self.failed_update(&error))?;
         check_routes(model, &batch.rows).map_err(|error| self.failed_update(&error))?;
@@ -109,26 +116,13 @@ impl<O: Backend> Trainer<O> {
         let mut totals = Totals { recorder: ColumnRecorder::new(batch), ..Totals::default() };
         let corrected = self.correct_rows(model, batch, &mut totals);
         let rows = corrected.map_err(|error| self.failed_update(&error))?;
-        for _ in 0..batch.epochs {
-            let before = totals.policy;
-            for part in 0..batch.minibatches {
-                let rows = batch.minibatch(&rows, part);
-                if rows.iter().all(|row| row.skipped) {
-                    continue;
-                }
-                if let Some(recorder) = &mut totals.recorder {
-                    recorder.begin(part);
-                }
-                let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
-                self.optimizer_step(model, (batch, part), &rows, &mut totals, joint)?;
-            }
-            totals.epochs += 1;
-            let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
-            let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
-            if batch.early_stop_kl > 0.0 && kl > batch.early_stop_kl {
-                break;
-            }
+        let passed = self.passes(model, batch, &rows, &mut totals, values);
+        // Numbers that are not finite are those of all ranks; other errors may be of one.
+        if matches!(passed, Ok(()) | Err(RuntimeError::NotFinite { .. })) {
+            let whole = self.gather_whole(model);
+            whole.map_err(|error| self.failed_update(&error))?;
         }
+        passed?;
         self.version += 1;
         let same = self.peers.compare(model.decoder.ops(), model.trainable(), &self.policy);
         same.map_err(|error| self.failed_update(&error))?;
@@ -137,6 +131,38 @@ impl<O: Backend> Trainer<O> {
         }
         let loss_scale = self.scale.as_ref().map(LossScale::stats);
         Ok(UpdateStats { loss_scale, ..totals.stats(batch, self.version) })
+    }
+
+    /// Makes the passes over the rows of a batch.
+    fn passes(
+        &mut self,
+        model: &Model<O>,
+        batch: &Batch,
+        rows: &[Row],
+        totals: &mut Totals,
+        mut values: Option<&mut SharedTrunk<'_, O>>,
+    ) -> Result<(), RuntimeError> {
+        for _ in 0..batch.epochs {
+            let before = totals.policy;
+            for part in 0..batch.minibatches {
+                let rows = batch.minibatch(rows, part);
+                if rows.iter().all(|row| row.skipped) {
+                    continue;
+                }
+                if let Some(recorder) = &mut totals.recorder {
+                    recorder.begin(part);
+                }
+                let joint = values.as_mut().map(|values| values.part(part, batch.minibatches));
+                self.optimizer_step(model, (batch, part), &rows, totals, joint)?;
+            }
+            totals.epochs += 1;
+            let tokens = (totals.policy.tokens - before.tokens).max(1) as f64;
+            let kl = (totals.policy.ppo_kl - before.ppo_kl) / tokens;
+            if batch.early_stop_kl > 0.0 && kl > batch.early_stop_kl {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Returns an error if a row has a KL to a reference that is not kept.
@@ -162,33 +188,67 @@ impl<O: Backend> Trainer<O> {
         totals: &mut Totals,
         joint: Option<Joint<'_, O>>,
     ) -> Result<(), RuntimeError> {
+        if let Some(mut sharded) = self.sharded.take() {
+            let stepped = self.sharded_step((model, &mut sharded), (batch, part), rows, totals);
+            self.sharded = Some(sharded);
+            return stepped;
+        }
+        let back = self.step_gradients(model, (batch, part), rows, totals, joint);
+        let back = back.map_err(|error| self.failed_update(&error))?;
+        self.end_step(model, batch, back, totals)
+    }
+
+    /// Computes the gradients of an optimizer step, which are those of all ranks.
+    fn step_gradients<'m>(
+        &mut self,
+        model: &'m Model<O>,
+        (batch, part): (&Batch, usize),
+        rows: &[&Row],
+        totals: &mut Totals,
+        joint: Option<Joint<'m, O>>,
+    ) -> Result<Back<'m, O>, ModelError> {
         let mut pool = self.pools.lend();
-        let factors = self.token_weights(model, (batch, part), rows, totals, &mut pool);
-        let factors = factors.map_err(|error| self.failed_update(&error))?;
-        let gradients = self.optimizer.gradients(model.trainable());
-        let gradients = gradients.map_err(|error| self.failed_update(&error))?;
-        let mut back = Back { gradients, joint };
+        let factors = self.token_weights(model, (batch, part), rows, totals, &mut pool)?;
+        let mut back = Back { gradients: self.zero_gradients(model)?, joint };
         let (pass, share) = (pass_of_rows(rows, shares(model)), token_share(batch));
         let own = self.peers.share(&pass.rank_units(self.peers.size()));
         totals.tokens += pass.counts();
         let units = (&pass, own.clone());
         let slopes = self.balance_slopes(model, batch.router_aux_coef, rows, units, &mut pool);
-        let mut slopes = slopes.map_err(|error| self.failed_update(&error))?;
+        let mut slopes = slopes?;
         slopes.iter_mut().for_each(|slopes| scale_slopes(self.scale.as_ref(), slopes));
-        let before = self.peers.channel().map(|_| totals.begin_step(&mut back));
+        let before = self.peers.channel().map(|_| totals.begin_step(back.joint.as_mut()));
         for indices in pass.micro_batches(own, self.micro_batch_tokens) {
             let micro = Micro::new(pass.pack(indices), (rows, &factors), indices, share);
             let micro = micro.with_slopes(slopes.as_deref());
             totals.tokens.computed += micro.packed.tokens() as u64;
-            self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)
-                .map_err(|error| self.failed_update(&error))?;
+            self.accumulate(model, batch, &micro, &mut back, totals, &mut pool)?;
         }
         if let Some(before) = before {
-            let combined = self.combine(model, before, &mut back, totals);
-            combined.map_err(|error| self.failed_update(&error))?;
+            self.peers.combine(model.decoder.ops(), &mut back.gradients)?;
+            self.combine_totals(model, before, back.joint.as_mut(), totals)?;
         }
         totals.routers.end_step();
-        self.end_step(model, batch, back, totals)
+        Ok(back)
+    }
+
+    /// Returns an error if the loss or a norm is not finite.
+    fn require_finite(&self, totals: &Totals, norms: [f64; 2]) -> Result<(), RuntimeError> {
+        let loss = totals.policy.loss.is_finite();
+        if loss && norms.iter().all(|norm| norm.is_finite()) {
+            return Ok(());
+        }
+        let what = if loss { "the gradient" } else { "the loss" };
+        Err(RuntimeError::NotFinite { policy: self.policy.clone(), what: what.to_owned() })
+    }
+
+    /// Creates gradients of zeros for an optimizer step. With several ranks, the parts of an embedding that is also the head are apart.
+    fn zero_gradients<'m>(&mut self, model: &'m Model<O>) -> Result<Gradients<'m, O>, ModelError> {
+        let mut gradients = self.optimizer.gradients(model.trainable())?;
+        if self.peers.size() > 1 {
+            gradients.separate_embedding(model.decoder.ops(), model.decoder.tied_slot())?;
+        }
+        Ok(gradients)
     }
 
     /// Adds the gradient of one micro-batch. Losses are weighted sums over tokens, so any split gives the same total.
@@ -204,12 +264,34 @@ impl<O: Backend> Trainer<O> {
         let decoder = self.decoder(model, &micro.packed, micro.indices);
         let packed = &micro.packed;
         let counts = token_counts(model, packed, &micro.rows);
-        let (slopes, routes) = (micro.slopes, packed.routes());
-        let tokens = counts.as_deref().map(|counts| RoutedTokens { counts, slopes, routes });
+        let tokens = micro.routed_tokens(counts.as_deref());
         let tape = Tape::record_routed(&decoder, packed.rows(), tokens, self.checkpointing, pool)?;
         totals.routers.step.add(tape.loads());
-        let ops = decoder.ops();
-        let hidden = packed.predicting(ops, tape.hidden())?;
+        let step = (batch, micro);
+        let dhidden = self.losses(
+            &decoder,
+            tape.hidden(),
+            step,
+            (&mut *gradients, &mut *joint),
+            totals,
+            pool,
+        )?;
+        tape.backward(&dhidden, gradients, pool)
+    }
+
+    /// Computes the losses of a micro-batch from its hidden states `[N, D]`, and adds the gradients of the heads. Returns the gradient
+    /// of the hidden states.
+    fn losses(
+        &self,
+        decoder: &Decoder<O>,
+        hidden: &O::Act,
+        (batch, micro): (&Batch, &Micro<'_>),
+        (gradients, joint): (&mut Gradients<'_, O>, &mut Option<Joint<'_, O>>),
+        totals: &mut Totals,
+        pool: &mut Pool<O>,
+    ) -> Result<O::Act, ModelError> {
+        let (ops, packed) = (decoder.ops(), &micro.packed);
+        let hidden = packed.predicting(ops, hidden)?;
         let reference = match (&self.reference, batch.objective) {
             (Some(reference), Objective::PolicyGradient)
                 if micro.rows.iter().any(|row| row.loss.kl_coef != 0.0) =>
@@ -227,13 +309,13 @@ impl<O: Backend> Trainer<O> {
             [of_logp, of_entropy].into_iter().for_each(|slopes| scale_slopes(scale, slopes));
             Ok(())
         })?;
-        self.note_overflow(model, packed, totals, pool)?;
+        self.note_overflow(decoder, packed, totals, pool)?;
         if let Some(joint) = joint {
             let lengths = micro.rows.iter().map(|row| row.completion.len());
             let rows = micro.indices.iter().copied().zip(lengths);
             dhidden = joint.backward(ops, &hidden, rows, (dhidden, factor_of(scale)))?;
         }
-        tape.backward(&packed.spread(ops, &dhidden)?, gradients, pool)
+        packed.spread(ops, &dhidden)
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the

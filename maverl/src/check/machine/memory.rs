@@ -4,6 +4,7 @@
 //! of the machine in `available.rs`. Those of a GPU are not estimated but counted (`device.rs`).
 
 use crate::check::purpose::Purpose;
+use crate::config::Shard;
 use crate::config::source::{Problems, path};
 use crate::plan::{DeviceMemory, Plan, TokenBytes, WorkerPlan, WorkerSummary, bytes, weights};
 use crate::runtime::{DeviceChoice, RuntimeOptions};
@@ -89,8 +90,10 @@ pub(crate) fn check_memory(
     let here = summaries.filter(|(worker, _)| !is_on_gpu(worker, plan, devices));
     let workers: Vec<WorkerSummary> = here.map(|(_, summary)| summary).collect();
     let need = Need::of(&workers, purpose);
-    let elsewhere =
-        purpose.is_elsewhere() && plan.workers.iter().any(|worker| weights::absent(&worker.source));
+    let absent = plan.workers.iter().any(|worker| weights::absent(&worker.source));
+    // The numbers are those of one rank, and several that divide the weights need less each.
+    let divided = plan.config.dist.shard == Shard::Full;
+    let elsewhere = divided || (purpose.is_elsewhere() && absent);
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.peak_memory()));
     if need.sure > machine {
         let largest = workers.iter().max_by_key(|worker| worker.bytes())?;

@@ -38,6 +38,7 @@ pub(super) fn check_machine(
 ) -> MachineUsage {
     let mut warnings = servers::check_served_policies(plan, problems);
     device::check_devices(plan, problems);
+    sharding::check_divided(plan, purpose, problems);
     warnings.extend(device::exactness_warnings(plan));
     let device_memory = device::predict_memory(plan);
     warnings.extend(device::check_device_memory((plan, &device_memory), problems));

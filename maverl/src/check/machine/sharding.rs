@@ -3,20 +3,35 @@
 use crate::check::purpose::Purpose;
 use crate::config::source::{Problems, path};
 use crate::config::{Config, DistConfig, RolloutWeights, Shard};
+use crate::plan::{Plan, UndividedPart};
 
 /// Reports a value of `dist.shard` with which this version does not train.
 pub(crate) fn check_shard(config: &Config, purpose: Purpose, problems: &mut Problems<'_>) {
     let shard = config.dist.shard;
-    let trains = matches!(purpose, Purpose::Train | Purpose::Plan);
-    if !trains || matches!(shard, Shard::None | Shard::Optimizer) {
+    if !trains(purpose) || shard != Shard::Hybrid {
         return;
     }
     let name = shard.name();
     let message = format!(
         "`dist.shard` is \"{name}\", with which this version plans (`maverl check --ranks N`) and does not train"
     );
-    let help = "write `dist.shard = \"optimizer\"`, which divides the moments, or train adapters (`lora`), which have few";
+    let help = "write `dist.shard = \"full\"`, which divides weights over all ranks, or \"optimizer\", which divides the moments";
     problems.value(&path(["dist", "shard"]), message, help.to_owned());
+}
+
+/// Reports parts of a plan that ranks do not divide.
+pub(super) fn check_divided(plan: &Plan, purpose: Purpose, problems: &mut Problems<'_>) {
+    if !trains(purpose) || plan.config.dist.shard != Shard::Full {
+        return;
+    }
+    for UndividedPart { key, message, remedy } in plan.undivided_parts() {
+        problems.conflict(&key, format!("`dist.shard` is \"full\", and {message}"), remedy);
+    }
+}
+
+/// Returns true for a plan of training.
+fn trains(purpose: Purpose) -> bool {
+    matches!(purpose, Purpose::Train | Purpose::Plan)
 }
 
 /// Returns a warning for each key about divided weights, if ranks do not divide them.

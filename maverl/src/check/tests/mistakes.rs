@@ -182,8 +182,19 @@ fn names_of_other_trainers_are_answered_with_ours() {
             &["`dist.shard_optimizer` is `dist.shard = \"optimizer\"` now"],
         ),
         (
-            "[dist]\nshard = \"full\"",
-            &["`dist.shard` is \"full\", with which this version plans", "does not train"],
+            "[dist]\nshard = \"full\"\nrollout = \"layers\"\nround = 2",
+            &[
+                "`dist.shard` is \"full\", and `dist.rollout` is \"layers\", and rollouts read a copy",
+                "`dist.shard` is \"full\", and `dist.round` is 2, and gradients are reduced once",
+            ],
+        ),
+        (
+            "[dist]\nshard = \"full\"\n[algorithm]\nname = \"ppo\"",
+            &[
+                "`dist.shard` is \"full\", and policy",
+                "has a critic",
+                "`dist.shard = \"optimizer\"`",
+            ],
         ),
         (
             "[dist]\nshard = \"hybrid\"",

@@ -38,6 +38,11 @@ impl<O: Backend> Decoder<O> {
 }
 
 impl<O: Ops> Decoder<O> {
+    /// Returns the index of the embedding among the trained weights, if it is also the head.
+    pub(crate) fn tied_slot(&self) -> Option<usize> {
+        self.embed.slot().filter(|slot| self.head.map.weight().slot() == Some(*slot))
+    }
+
     /// Computes log-probabilities of targets `[M, k]` and entropies (in nats) `[M]` under
     /// `softmax(logits * inv_temperature)`, for hidden states `[M, D]`, without keeping `[M, V]` logits.
     ///

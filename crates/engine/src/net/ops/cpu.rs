@@ -98,7 +98,7 @@ impl Ops for Cpu {
         at: &Placed<'_>,
         sums: &mut Gradients<'_>,
     ) -> Done<()> {
-        if let Some(dtable) = sums.of(table.slot()) {
+        if let Some(dtable) = sums.of_embedding(table.slot()) {
             embedding::scatter_add(dx, &at.ids, table.dims()[1], dtable);
         }
         Ok(())

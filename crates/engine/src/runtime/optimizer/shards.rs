@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::files::ModelError;
 use crate::files::save::{SavedTensor, StoredDtype};
@@ -20,8 +21,10 @@ const KINDS: [&str; 2] = ["m", "v"];
 /// Moments in host memory, those of other ranks as they are read.
 pub(crate) struct ShardMoments<'a, O: Ops> {
     params: &'a Params<O>,
-    /// Moments of this rank, with their places in its shard.
-    both: [Cow<'a, [f32]>; 2],
+    /// Moments of the ranges of this rank.
+    both: [Vec<Cow<'a, [f32]>>; 2],
+    /// Ranges of the parameters that each rank owns, by unit, if ranks divide the moments; and those of this rank.
+    ranges: (&'a [Vec<Range<usize>>], &'a [Range<usize>]),
     /// Moments of all parameters, if they have 8 bits.
     eight_bit: Option<&'a EightBitMoments>,
     peers: Peers,
@@ -34,11 +37,12 @@ pub(crate) struct ShardMoments<'a, O: Ops> {
 impl<'a, O: Ops> ShardMoments<'a, O> {
     pub(super) fn new(
         params: &'a Params<O>,
-        both: [Cow<'a, [f32]>; 2],
+        both: [Vec<Cow<'a, [f32]>>; 2],
+        ranges: (&'a [Vec<Range<usize>>], &'a [Range<usize>]),
         peers: Peers,
         written: Option<StoredDtype>,
     ) -> Self {
-        Self { params, both, eight_bit: None, peers, written, failure: RefCell::default() }
+        Self { params, both, ranges, eight_bit: None, peers, written, failure: RefCell::default() }
     }
 
     /// Sets moments in 8 bits, which are written instead.
@@ -63,7 +67,7 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
     fn entry<'s>(&'s self, kind: usize, name: &str, var: &'s Tensor<O>) -> SavedTensor<'s> {
         let name = format!("{}.{name}", KINDS[kind]);
         match self.peers.of_shards() {
-            None => SavedTensor::slice(name, var.dims(), &self.both[kind][var.range()]),
+            None => SavedTensor::slice(name, var.dims(), self.own_part(kind, &var.range())),
             Some(channel) => SavedTensor::computed(name, var.dims(), move || {
                 self.whole_moment(channel, kind, var)
             }),
@@ -99,16 +103,15 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
         values: &mut [f32],
     ) -> Result<(), RankError> {
         let place = var.range();
-        let shards = self.peers.shards(self.params.elements());
-        for (rank, shard) in shards.iter().enumerate() {
-            let part = common(shard, &place);
+        let owned = self.ranges.0.iter().flat_map(|unit| unit.iter().enumerate());
+        for (rank, range) in owned {
+            let part = common(range, &place);
             if part.is_empty() {
                 continue;
             }
             let to = &mut values[part.start - place.start..part.end - place.start];
             if rank == channel.rank() {
-                let own = &self.both[kind][part.start - shard.start..part.end - shard.start];
-                to.copy_from_slice(own);
+                to.copy_from_slice(self.own_part(kind, &part));
                 continue;
             }
             let request = [kind, part.start, part.end].map(|number| number as u64);
@@ -117,20 +120,34 @@ impl<'a, O: Ops> ShardMoments<'a, O> {
         }
         Ok(())
     }
+
+    /// Returns one moment of a range that is part of one of this rank's.
+    fn own_part(&self, kind: usize, part: &Range<usize>) -> &[f32] {
+        part_of(&self.both[kind], self.ranges.1, part).unwrap_or_default()
+    }
 }
 
-/// Sends the moments that rank 0 asks for until it has written them. `first` is the first element of this rank's shard.
+/// Returns the values of a range that is part of one of some ranges; `None` if there is none.
+fn part_of<'v>(
+    values: &'v [Cow<'_, [f32]>],
+    ranges: &[Range<usize>],
+    part: &Range<usize>,
+) -> Option<&'v [f32]> {
+    let at = ranges.iter().position(|own| own.start <= part.start && part.end <= own.end)?;
+    values.get(at)?.get(part.start - ranges[at].start..part.end - ranges[at].start)
+}
+
+/// Sends the moments that rank 0 asks for until it has written them. `both` are those of the ranges of this rank.
 pub(super) fn serve(
     channel: &Channel,
-    both: &[Cow<'_, [f32]>; 2],
-    first: usize,
+    both: &[Vec<Cow<'_, [f32]>>; 2],
+    own: &[Range<usize>],
 ) -> Result<(), ModelError> {
     loop {
         let request = channel.receive(0).map_err(lost_rank)?;
         let numbers: Vec<usize> = request.chunks_exact(8).map(number).collect();
         let &[kind, start, end] = numbers.as_slice() else { return Ok(()) };
-        let asked = both.get(kind).zip(start.checked_sub(first).zip(end.checked_sub(first)));
-        let found = asked.and_then(|(moment, (start, end))| moment.get(start..end));
+        let found = both.get(kind).and_then(|moment| part_of(moment, own, &(start..end)));
         channel.send_f32(0, found.unwrap_or_default()).map_err(lost_rank)?;
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn replies() -> Vec<Row> {
     (0..8).map(row).collect()
 }
 
-fn labeled(change: impl Fn(&mut Batch)) -> Batch {
+pub(super) fn labeled(change: impl Fn(&mut Batch)) -> Batch {
     let objective = Objective::Preference(KTO);
     let mut batch = Batch { lr: 1e-3, objective, ..batch(replies()) };
     change(&mut batch);

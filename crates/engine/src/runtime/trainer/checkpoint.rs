@@ -76,6 +76,9 @@ impl<O: Backend> Trainer<O> {
     /// Restores weights, reference, moments and counters from a directory that was saved.
     pub(crate) fn load(&mut self, model: &Model<O>, dir: &Path) -> Result<(), ModelError> {
         restore(model, dir)?;
+        if let Some(sharded) = &self.sharded {
+            sharded.take_masters(model)?;
+        }
         let saved = dir.join(REFERENCE);
         if let Some(reference) = self.reference.as_ref().filter(|_| saved.is_dir()) {
             restore(reference, &saved)?;

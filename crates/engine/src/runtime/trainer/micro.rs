@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::totals::Totals;
 use super::weights::TokenFactors;
 use crate::loss::{self, PolicyLoss, RowTokens, teacher_divergence};
+use crate::net::RoutedTokens;
 use crate::runtime::packed::PackedRows;
 use crate::runtime::{Batch, Objective, Row};
 
@@ -61,6 +62,15 @@ fn at_ranges(all: &[f32], ranges: &[Range<usize>]) -> Vec<f32> {
 }
 
 impl Micro<'_> {
+    /// Returns the tokens for the routers of experts, if the model has some: `counts` are the rows with each token.
+    pub(super) fn routed_tokens<'t>(
+        &'t self,
+        counts: Option<&'t [f32]>,
+    ) -> Option<RoutedTokens<'t>> {
+        let (slopes, routes) = (self.slopes, self.packed.routes());
+        counts.map(|counts| RoutedTokens { counts, slopes, routes })
+    }
+
     /// Computes the losses of some rows, and their derivatives by the log-probs and entropies of the rows' completion
     /// tokens. With teachers, log-probs and their derivatives are of `each` tokens a place, the completion token first.
     pub(super) fn loss(

@@ -1,7 +1,7 @@
 //! An optimizer step of several ranks: sums and gradients of each, added in their order.
 
+use super::Trainer;
 use super::totals::Totals;
-use super::{Back, Trainer};
 use crate::files::ModelError;
 use crate::loss::{PolicyLoss, ValueLoss};
 use crate::net::Model;
@@ -22,26 +22,25 @@ pub(super) struct Before {
 
 impl Totals {
     /// Begins the sums of an optimizer step, and returns those before it.
-    pub(super) fn begin_step<O: Backend>(&mut self, back: &mut Back<'_, O>) -> Before {
+    pub(super) fn begin_step<O: Backend>(&mut self, joint: Option<&mut Joint<'_, O>>) -> Before {
         let mismatch = (self.mismatch, self.mismatch_max, self.mismatch_tokens);
         (self.mismatch, self.mismatch_max, self.mismatch_tokens) = (0.0, 0.0, 0);
-        let value = back.joint.as_mut().map(Joint::begin_step).unwrap_or_default();
+        let value = joint.map(Joint::begin_step).unwrap_or_default();
         let computed = std::mem::take(&mut self.tokens.computed);
         Before { policy: std::mem::take(&mut self.policy), mismatch, value, computed }
     }
 }
 
 impl<O: Backend> Trainer<O> {
-    /// Adds the gradients and the sums of the other ranks.
-    pub(super) fn combine(
+    /// Adds the sums of the other ranks, and the gradients of a critic on the same trunk.
+    pub(super) fn combine_totals(
         &self,
         model: &Model<O>,
         before: Before,
-        Back { gradients, joint }: &mut Back<'_, O>,
+        joint: Option<&mut Joint<'_, O>>,
         totals: &mut Totals,
     ) -> Result<(), ModelError> {
         let Before { policy, mismatch: (sum, max, tokens), value, computed } = before;
-        self.peers.combine(model.decoder.ops(), gradients)?;
         totals.tokens.computed = computed + self.peers.count(totals.tokens.computed)?;
         let loads = std::mem::take(&mut totals.routers.step);
         totals.routers.step = loads.add_ranks(&model.config, &self.peers)?;

@@ -5,7 +5,7 @@ use super::{Back, Trainer};
 use crate::files::ModelError;
 use crate::net::ops::Backend;
 use crate::net::tape::first_overflow;
-use crate::net::{Model, Pool};
+use crate::net::{Decoder, Model, Pool};
 use crate::runtime::critic::Joint;
 use crate::runtime::loss_scale::{LossScale, factor_of};
 use crate::runtime::packed::PackedRows;
@@ -71,7 +71,7 @@ impl<O: Backend> Trainer<O> {
     /// Notes the first layer in which an activation overflowed in f16, if the loss of a micro-batch is not finite.
     pub(super) fn note_overflow(
         &self,
-        model: &Model<O>,
+        decoder: &Decoder<O>,
         packed: &PackedRows,
         totals: &mut Totals,
         pool: &mut Pool<O>,
@@ -79,7 +79,7 @@ impl<O: Backend> Trainer<O> {
         let unknown = totals.overflow.is_none() && !totals.policy.loss.is_finite();
         if self.scale.is_some() && unknown {
             let (rows, routes) = (packed.rows(), packed.routes());
-            totals.overflow = first_overflow(&model.decoder, rows, routes, pool)?;
+            totals.overflow = first_overflow(decoder, rows, routes, pool)?;
         }
         Ok(())
     }

@@ -66,7 +66,7 @@ impl Ops for Candle {
         at: &CandlePlaced<'_>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<()> {
-        let Some((array, place)) = sums.place(table.slot()) else { return Ok(()) };
+        let Some((array, place)) = sums.embedding_place(table.slot()) else { return Ok(()) };
         let width = table.dims()[1];
         // Rows of equal ids are added first, in their order: `index_add` would copy the table.
         let mut distinct = at.ids.clone();

@@ -122,6 +122,11 @@ impl<M: Runner> Memory for Device<M> {
         Ok(())
     }
 
+    fn add_sums(&self, to: &mut Self::Sums, place: Range<usize>, of: &Self::Sums) -> Done<()> {
+        let to = to.write()?.sub_slice(place);
+        self.kernels.axpy(1.0, of.read()?, to).map_err(machine_error)
+    }
+
     fn reduce(
         &self,
         transfer: &dyn Transfer,

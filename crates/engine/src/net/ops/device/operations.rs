@@ -103,7 +103,8 @@ impl<M: Runner> Ops for Device<M> {
         at: &DevicePlaced<'_, M>,
         sums: &mut Gradients<'_, Self>,
     ) -> Done<()> {
-        let Some(dtable) = sum(sums, table)? else { return Ok(()) };
+        let Some((array, place)) = sums.embedding_place(table.slot()) else { return Ok(()) };
+        let dtable = array.write()?.sub_slice(place);
         let (dx, width) = (dx.read()?, table.dims()[1]);
         self.kernels.scatter_add(dx, &at.tokens().ids, width, dtable).map_err(machine_error)
     }
