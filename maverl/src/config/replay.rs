@@ -9,8 +9,8 @@ use crate::settings::Settings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Settings)]
 #[settings(partial = "ReplayConfig", level = "team")]
 pub struct ReplayPlan {
-    /// Number of groups of episodes that are kept to be trained on again, those with the largest mean absolute advantage. One of
-    /// them takes the place of each group of a step whose advantages are all 0; 0 disables it.
+    /// Number of groups of episodes that are kept to be trained on again in the place of groups whose advantages are all 0, those
+    /// with the largest mean absolute advantage; 0 disables it.
     #[setting(default = 0)]
     pub groups: u32,
     /// Number of steps after which a group is no longer kept; 0 is no limit.

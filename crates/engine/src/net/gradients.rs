@@ -113,7 +113,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
         &mut self,
         slot: Option<usize>,
     ) -> Option<(&mut O::Sums, Range<usize>)> {
-        if !self.embedding.as_ref().is_some_and(|apart| Some(apart.slot) == slot) {
+        if self.embedding.as_ref().is_none_or(|apart| Some(apart.slot) != slot) {
             return self.place(slot);
         }
         let EmbeddingSums { slot, sums } = self.embedding.as_mut()?;

@@ -8,6 +8,7 @@ mod eight_bit;
 mod shards;
 
 use std::borrow::Cow;
+use std::iter;
 use std::ops::Range;
 
 use crate::files::save::StoredDtype;
@@ -71,7 +72,7 @@ impl<O: Ops> Optimizer<O> {
                 (units, own)
             }
             None if in_codes => (Vec::new(), Vec::new()),
-            None => (Vec::new(), vec![0..params.elements()]),
+            None => (Vec::new(), iter::once(0..params.elements()).collect()),
         };
         let (m, v) = (zeros_of(ops, &own)?, zeros_of(ops, &own)?);
         let eight_bit = in_codes.then(|| EightBitMoments::zeros(&params));

@@ -24,7 +24,7 @@ use crate::net::{Gradients, Params, unit_places};
 use crate::runtime::RuntimeError;
 #[cfg(feature = "cuda")]
 use maverl_dist::parts;
-use maverl_dist::{Channel, RankError, Shard};
+use maverl_dist::{Channel, Machines, RankError, Shard};
 
 /// The ranks on which a worker group is; none beside this process by default.
 #[derive(Debug, Clone, Default)]
@@ -98,9 +98,10 @@ impl Peers {
 
     /// Returns the range of an array that each rank owns, in the order of ranks.
     fn owned(&self, elements: usize) -> Result<Vec<Range<usize>>, ModelError> {
-        let Some(channel) = &self.channel else { return Ok(vec![0..elements]) };
-        let machines = channel.machines().map_err(lost_rank)?;
-        Ok((0..channel.size()).map(|rank| machines.range(elements, rank)).collect())
+        let alone = || Ok(Machines::new(1, 1));
+        let machines = self.channel.as_ref().map_or_else(alone, Channel::machines);
+        let machines = machines.map_err(lost_rank)?;
+        Ok((0..self.size()).map(|rank| machines.range(elements, rank)).collect())
     }
 
     /// Returns the range of each unit of parameters that each rank owns: in the order of units, and of ranks.

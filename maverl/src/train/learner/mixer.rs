@@ -147,8 +147,7 @@ pub(crate) async fn learn(
         for (host, batch) in batches(plan, samples, predicted, rows, &slopes) {
             let batch = ValueBatch { minibatches: 1, epochs: 1, lr, ..batch };
             let stats = policies[host].update_critic(batch).await?;
-            let subject = format!("critic/{}", policies[host].name());
-            metrics.extend(critic_norm(&subject, &stats));
+            metrics.extend(critic_norm(&format!("critic/{}", policies[host].name()), &stats));
         }
     }
     metrics.set("mixer/lr", lr);

@@ -227,7 +227,7 @@ fn a_tied_embedding_is_the_sum_of_heads_and_that_of_embeddings_and_the_norm_goes
             {
                 assert!((norm - squares.sqrt()).abs() < 1e-9 * norm, "{size} ranks, {shard:?}");
                 let here: Vec<Range<usize>> = match shard {
-                    Shard::None => vec![0..expected.len()],
+                    Shard::None => std::iter::once(0..expected.len()).collect(),
                     _ => owned(rank).collect(),
                 };
                 let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
