@@ -12,7 +12,7 @@ use maverl::registry::Registry;
 use maverl::table::{Table, paragraphs};
 
 /// Pages of the book, by the tables that they are about; the first that fits.
-const PAGES: [(&str, &str); 37] = [
+const PAGES: [(&str, &str); 38] = [
     ("task.curriculum", "mixture.md"),
     ("task.mixture", "mixture.md"),
     ("task", "corpora.md"),
