@@ -20,15 +20,10 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
-    /// Creates the exchanges of a schedule. Without a channel there are no other ranks, and nothing is sent.
-    ///
-    /// # Errors
-    ///
-    /// If a rank is lost.
-    pub fn new(channel: Option<&Channel>, schedule: Schedule) -> Result<Self, RankError> {
-        let alone = || Ok(Machines::new(1, 1));
-        let machines = channel.map_or_else(alone, Channel::machines)?;
-        Ok(Self { channel: channel.cloned(), machines, schedule, position: 0 })
+    /// Creates the exchanges of a schedule between ranks on machines, which say what each of them owns. Without a channel there are no
+    /// other ranks, and nothing is sent.
+    pub fn new(channel: Option<&Channel>, machines: Machines, schedule: Schedule) -> Self {
+        Self { channel: channel.cloned(), machines, schedule, position: 0 }
     }
 
     /// Returns the next exchange, if there is one.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::kill::spawn;
 use crate::lab;
 
-/// Steps of the search team. The first scale of the loss overflows, and one good step doubles a scale.
+/// Steps of the search team. The first scale of the loss overflows, and two good steps double a scale, which then overflows again.
 const SET: [&str; 12] = [
     "steps=4",
     "task.tasks_per_step=2",

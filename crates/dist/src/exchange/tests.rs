@@ -27,7 +27,7 @@ fn walk(ranks: &Ranks, tied: bool) -> usize {
     let (rank, size) = (ranks.rank(), ranks.size());
     let channel = ranks.channel(1);
     let machines = channel.machines().unwrap();
-    let mut exchanges = Exchanges::new(Some(&channel), schedule.clone()).unwrap();
+    let mut exchanges = Exchanges::new(Some(&channel), machines, schedule.clone());
     for (position, exchange) in schedule.exchanges.iter().enumerate() {
         assert_eq!(exchanges.upcoming(), Some(exchange));
         let count = units.elements(exchange.unit);
@@ -70,7 +70,7 @@ fn units_are_gathered_from_their_owners_and_reduced_in_the_order_of_ranks() {
 #[test]
 fn one_rank_walks_a_schedule_and_its_arrays_stay() {
     let schedule = step(true);
-    let mut exchanges = Exchanges::new(None, schedule.clone()).unwrap();
+    let mut exchanges = Exchanges::new(None, Machines::new(1, 1), schedule.clone());
     for work in 0..schedule.works.len() {
         while let Some(exchange) = exchanges.due(work) {
             let mut values = numbers(0, 0, units(true).elements(exchange.unit));
@@ -88,7 +88,8 @@ fn ranks_whose_lists_differ_are_named_with_both_exchanges() {
     other.exchanges.remove(2);
     let errors = on_ranks(2, |ranks| {
         let schedule = if ranks.rank() == 1 { &other } else { &whole };
-        let mut exchanges = Exchanges::new(Some(&ranks.channel(1)), schedule.clone()).unwrap();
+        let channel = ranks.channel(1);
+        let mut exchanges = Exchanges::new(Some(&channel), Machines::new(2, 2), schedule.clone());
         let make = |position: usize| {
             let count = units(false).elements(schedule.exchanges[position].unit);
             exchanges.make(&mut vec![1.0; count])
@@ -108,7 +109,7 @@ fn ranks_whose_lists_differ_are_named_with_both_exchanges() {
 fn a_message_of_another_operation_is_named_too() {
     let errors = on_ranks(2, |ranks| {
         let channel = ranks.channel(1);
-        let mut exchanges = Exchanges::new(Some(&channel), step(false)).unwrap();
+        let mut exchanges = Exchanges::new(Some(&channel), Machines::new(2, 2), step(false));
         let made = match ranks.rank() {
             0 => exchanges.make(&mut [1.0; 810]),
             _ => channel.all_reduce(&mut [1.0; 810]),

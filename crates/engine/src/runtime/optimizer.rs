@@ -67,7 +67,7 @@ impl<O: Ops> Optimizer<O> {
         let in_codes = options.kind == OptimizerKind::Adamw8bit;
         let (units, own) = match peers.of_shards() {
             Some(channel) => {
-                let units = peers.owned_of_units(&params)?;
+                let units = peers.owned_of_units(&params);
                 let own = units.iter().map(|unit| unit[channel.rank()].clone()).collect();
                 (units, own)
             }

@@ -96,22 +96,22 @@ impl Peers {
         self.channel.as_ref().map_or(1, Channel::size)
     }
 
+    /// Returns the ranks as those of one machine: what each owns, and so the order of the norm's squares, does not depend on the
+    /// machines that they are on.
+    pub(crate) fn machines(&self) -> Machines {
+        Machines::new(self.size(), self.size())
+    }
+
     /// Returns the range of an array that each rank owns, in the order of ranks.
-    fn owned(&self, elements: usize) -> Result<Vec<Range<usize>>, ModelError> {
-        let alone = || Ok(Machines::new(1, 1));
-        let machines = self.channel.as_ref().map_or_else(alone, Channel::machines);
-        let machines = machines.map_err(lost_rank)?;
-        Ok((0..self.size()).map(|rank| machines.range(elements, rank)).collect())
+    fn owned(&self, elements: usize) -> Vec<Range<usize>> {
+        let machines = self.machines();
+        (0..self.size()).map(|rank| machines.range(elements, rank)).collect()
     }
 
     /// Returns the range of each unit of parameters that each rank owns: in the order of units, and of ranks.
-    pub(crate) fn owned_of_units<O: Memory>(
-        &self,
-        params: &Params<O>,
-    ) -> Result<Vec<Vec<Range<usize>>>, ModelError> {
+    pub(crate) fn owned_of_units<O: Memory>(&self, params: &Params<O>) -> Vec<Vec<Range<usize>>> {
         let units = unit_places(params).into_iter();
-        let owned = units.map(|unit| Ok(shifted(self.owned(unit.len())?, unit.start)));
-        owned.collect()
+        units.map(|unit| shifted(self.owned(unit.len()), unit.start)).collect()
     }
 
     /// Returns the rows of this rank: a range with about as many tokens as those of other ranks. `units` are numbers of rows
@@ -151,11 +151,11 @@ impl Peers {
     ) -> Result<(), ModelError> {
         let Some(channel) = &self.channel else { return Ok(()) };
         let embedding = gradients.take_embedding();
-        let units = self.owned_of_units(gradients.params())?;
+        let units = self.owned_of_units(gradients.params());
         let sums = gradients.combine(|reached| channel.all_reduce(reached).map_err(lost_rank))?;
         self.reduce(ops, (channel, &mut *sums), &units)?;
         let Some((place, mut apart)) = embedding else { return Ok(()) };
-        self.reduce(ops, (channel, &mut apart), &[self.owned(place.len())?])?;
+        self.reduce(ops, (channel, &mut apart), &[self.owned(place.len())])?;
         ops.add_sums(sums, place, &apart)
     }
 
@@ -194,7 +194,7 @@ impl Peers {
         gradients: &Gradients<'_, O>,
     ) -> Result<f64, ModelError> {
         let Some(channel) = &self.channel else { return gradients.norm(ops) };
-        let units = self.owned_of_units(gradients.params())?;
+        let units = self.owned_of_units(gradients.params());
         let squares = |range: &Range<usize>| gradients.squares(ops, range.clone());
         if self.of_shards().is_some() {
             let own = units.iter().map(|unit| squares(&unit[channel.rank()]));

@@ -45,7 +45,7 @@ impl<O: Backend> ShardedModel<O> {
         let units = params.split(&ops, &places)?;
         let decoder = decoder_over(&ops, &model.config, &units)?;
         let owned: Vec<Range<usize>> = peers
-            .owned_of_units(params)?
+            .owned_of_units(params)
             .into_iter()
             .map(|ranks| ranks[peers.rank()].clone())
             .collect();
@@ -104,7 +104,7 @@ impl<O: Backend> ShardedModel<O> {
         if self.whole {
             return Ok(());
         }
-        let mut exchanges = self.exchanges(Pass::Copy)?;
+        let mut exchanges = self.exchanges(Pass::Copy);
         let params = model.trainable();
         let masters = self.masters.write();
         let masters = self.ops.read_weights(&masters)?;
@@ -148,8 +148,8 @@ impl<O: Backend> ShardedModel<O> {
         Schedule::new(&self.sizes, pass, Shard::Full)
     }
 
-    fn exchanges(&self, pass: Pass) -> Result<Exchanges, ModelError> {
-        Exchanges::new(self.peers.channel(), self.schedule(pass)).map_err(lost_rank)
+    fn exchanges(&self, pass: Pass) -> Exchanges {
+        Exchanges::new(self.peers.channel(), self.peers.machines(), self.schedule(pass))
     }
 
     /// Returns the number of a unit.

@@ -55,7 +55,7 @@ impl<O: Backend> ShardedModel<O> {
         Ok(UnitWalk {
             sharded: self,
             params,
-            exchanges: self.exchanges(step())?,
+            exchanges: self.exchanges(step()),
             pending: VecDeque::new(),
             own: self.ops.sums(self.masters.elements())?,
             summed: vec![false; self.places.len()],
