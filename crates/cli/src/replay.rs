@@ -56,7 +56,7 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     }
     let recorded = RecordedEpisode::read(&run, episode)?;
     let registry = Registry::collect()?;
-    let plan = plan_with_warnings(&of_run(dir)?.0, &registry, Purpose::Eval)?;
+    let plan = plan_with_warnings(&of_run(dir)?.0, &registry, Purpose::Replay)?;
     let progress = train::stderr();
     let options = ReplayOptions { scope, top: top.map(NonZeroUsize::get) };
     let (replayed, top) = block_on(async {

@@ -58,6 +58,15 @@ pub const COMPANIONS: &[&str] = &[
     "chat_template.jinja",
 ];
 
+/// Files of sentence-transformers beside those of a model: the steps after it, and its longest text.
+const SENTENCE: [&str; 2] = ["modules.json", "sentence_bert_config.json"];
+
+/// Returns true for a file that says how an encoder makes one vector of a text, as `modules.json` and `1_Pooling/config.json`.
+pub(crate) fn is_of_sentences(name: &str) -> bool {
+    let pooling = name.strip_suffix("_Pooling/config.json");
+    SENTENCE.contains(&name) || pooling.is_some_and(|at| !at.contains('/'))
+}
+
 /// The file of each tensor, as an index says it.
 ///
 /// # Errors

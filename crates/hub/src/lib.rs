@@ -37,13 +37,10 @@ pub use layout::{
 };
 
 use HubErrorKind as Kind;
-use layout::has_size;
+use layout::{has_size, is_of_sentences};
 
 /// Folder of additional chat templates, one file each, in the format of transformers 5.
 const TEMPLATES: &str = "additional_chat_templates/";
-
-/// Files of sentence-transformers beside those of a model: the steps after it, and its longest text.
-const SENTENCE: [&str; 2] = ["modules.json", "sentence_bert_config.json"];
 
 /// Kind of a repository on the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,15 +121,6 @@ struct RemoteFile {
     blob: Option<String>,
 }
 
-impl RemoteFile {
-    /// Returns true for a file that says how an encoder makes one vector of a text, as `modules.json` and
-    /// `1_Pooling/config.json`.
-    fn is_of_sentences(&self) -> bool {
-        let pooling = self.name.strip_suffix("_Pooling/config.json");
-        SENTENCE.contains(&self.name.as_str()) || pooling.is_some_and(|at| !at.contains('/'))
-    }
-}
-
 /// Writes the snapshot in the form that users write.
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,7 +167,7 @@ impl Snapshot {
     fn companions(&self) -> impl Iterator<Item = &RemoteFile> {
         self.files.iter().filter(|file| {
             let template = file.name.starts_with(TEMPLATES) && file.name.ends_with(".jinja");
-            COMPANIONS.contains(&file.name.as_str()) || template || file.is_of_sentences()
+            COMPANIONS.contains(&file.name.as_str()) || template || is_of_sentences(&file.name)
         })
     }
 
@@ -232,7 +220,7 @@ impl Hub {
         let snapshot = Snapshot { kind: id.kind, repo, commit, dir, files, is_of_cache: false };
         snapshot.check().map_err(|what| HubError::new(Kind::NotFound, format!("{id}: {what}")))?;
         self.refer(id, &snapshot.commit)?;
-        let small = |file: &&RemoteFile| file.name == "config.json" || file.is_of_sentences();
+        let small = |file: &&RemoteFile| file.name == "config.json" || is_of_sentences(&file.name);
         snapshot.files.iter().filter(small).try_for_each(|file| self.get(&snapshot, file))?;
         Ok(snapshot)
     }

@@ -158,7 +158,7 @@ impl Assigned<'_> {
     /// Returns the assignment with the critics of policies. Evaluations have none.
     fn with_critics(self, purpose: Purpose) -> Assignment {
         let Assignment { policies, workers, .. } = self.assignment;
-        if purpose == Purpose::Eval {
+        if matches!(purpose, Purpose::Eval | Purpose::Replay) {
             return Assignment { policies, workers, ..self.assignment };
         }
         let policies = team::with_critics(policies, self.algorithm, &workers, self.models);
@@ -179,7 +179,7 @@ fn check_assigned(
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, loaded.tasks(), problems);
     }
-    if purpose == Purpose::Eval {
+    if matches!(purpose, Purpose::Eval | Purpose::Replay) {
         return Vec::new();
     }
     let Assignment { seats, policies, workers, teachers } = assignment;

@@ -16,6 +16,8 @@ pub enum Purpose {
     Ranks,
     /// Evaluation on held-out tasks.
     Eval,
+    /// A recorded episode, played again: as `Eval`, with the teachers, because steps may be learned again.
+    Replay,
     /// The environment with its tasks, without a team. The plan has no seats, policies and rewards.
     Environment,
 }
@@ -30,5 +32,8 @@ impl Purpose {
 /// Returns true if replies are generated: not in supervised training without evaluation.
 pub(crate) fn samples_replies(config: &Config, purpose: Purpose) -> bool {
     let (preset, eval) = (config.algorithm.name, config.eval.used(config.algorithm.name));
-    purpose == Purpose::Eval || preset.generates() || eval.before_and_after || eval.every > 0
+    matches!(purpose, Purpose::Eval | Purpose::Replay)
+        || preset.generates()
+        || eval.before_and_after
+        || eval.every > 0
 }

@@ -78,15 +78,14 @@ pub struct TrackTarget {
 }
 
 impl TrackTarget {
-    /// Returns the address of the server of MLflow: its own, or that of `MLFLOW_TRACKING_URI`.
+    /// Returns the address of the server of MLflow: its own, or the value of `MLFLOW_TRACKING_URI`, if there is one.
     ///
     /// # Errors
     ///
     /// If there is none, or it is not that of a server.
-    pub fn mlflow_server(&self) -> Result<String, String> {
+    pub fn mlflow_server(&self, variable: Option<String>) -> Result<String, String> {
         let wanted = "write `mlflow=http://127.0.0.1:5000`, or set MLFLOW_TRACKING_URI";
-        let named = || std::env::var("MLFLOW_TRACKING_URI").ok().filter(|uri| !uri.is_empty());
-        match self.server.clone().or_else(named) {
+        match self.server.clone().or(variable.filter(|uri| !uri.is_empty())) {
             Some(url) if url.starts_with("http://") || url.starts_with("https://") => Ok(url),
             Some(other) => {
                 Err(format!("MLFLOW_TRACKING_URI is {other:?}, which is no server: {wanted}"))

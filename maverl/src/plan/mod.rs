@@ -10,6 +10,7 @@ mod overlong;
 mod ranks;
 mod shard_text;
 mod sharding;
+mod shares;
 mod specs;
 mod step;
 mod summary;

@@ -38,6 +38,14 @@ pub struct TrackerLag {
     pub url: Option<String>,
 }
 
+impl TrackerLag {
+    /// Returns the lag of a tracker that has some of the rows.
+    fn new(tracker: &'static str, sent: TrackedRows, rows: &[(u64, bool)]) -> Self {
+        let missing = rows.iter().filter(|(step, is_step)| !sent.has_row(*step, *is_step));
+        Self { tracker, rows_behind: missing.count(), url: sent.url }
+    }
+}
+
 impl TrackedRows {
     /// Returns true if the row of a step, or of an evaluation, is sent.
     pub fn has_row(&self, step: u64, is_step: bool) -> bool {
@@ -86,15 +94,7 @@ pub fn tracker_lags(dir: &Path) -> Vec<TrackerLag> {
         return Vec::new();
     }
     let rows = written_rows(dir);
-    let missing = |sent: &TrackedRows| {
-        rows.iter().filter(|(step, is_step)| !sent.has_row(*step, *is_step)).count()
-    };
-    let lag = |(tracker, sent): (_, TrackedRows)| TrackerLag {
-        tracker,
-        rows_behind: missing(&sent),
-        url: sent.url,
-    };
-    cursors.into_iter().map(lag).collect()
+    cursors.into_iter().map(|(tracker, sent)| TrackerLag::new(tracker, sent, &rows)).collect()
 }
 
 /// Returns the address of a run's page at a tracker, if the tracker has told one.

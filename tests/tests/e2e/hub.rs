@@ -132,6 +132,7 @@ fn an_encoder_on_the_hub_gives_the_embeddings_of_its_directory_and_a_run_keeps_t
     let mut args = vec!["train", "run.toml", "--out", "run", "--steps", "1"];
     for option in [
         "task.data=\"builtin:facts\"",
+        "orchestra.name=\"duo/alone\"",
         "environment.name=\"search\"",
         "environment.ranking=\"dense\"",
         "environment.encoder=\"hf:org/tiny\"",

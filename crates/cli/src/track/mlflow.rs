@@ -117,7 +117,7 @@ impl TrackerClient for Mlflow {
 /// Returns the address of the server.
 fn address(run: &TrackedRun) -> SendResult<String> {
     let target = TrackTarget { tracker: run.tracker, server: run.server.clone() };
-    target.mlflow_server().map_err(SendFailure::Refused)
+    target.mlflow_server(variable("MLFLOW_TRACKING_URI")).map_err(SendFailure::Refused)
 }
 
 /// Returns the header of the token, or of user and password, in the environment.

@@ -93,7 +93,7 @@ pub(crate) fn load_tasks(
     problems: &mut Problems<'_>,
 ) -> LoadedTasks {
     let there = sources(config, base, problems);
-    if matches!(purpose, Purpose::Eval | Purpose::Environment) || !there {
+    if matches!(purpose, Purpose::Eval | Purpose::Replay | Purpose::Environment) || !there {
         return LoadedTasks::default();
     }
     let mut read = read_together(config, base, problems).into_iter();

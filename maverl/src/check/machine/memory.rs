@@ -31,7 +31,7 @@ impl Need {
         let weights = sum_over(workers, |worker| worker.weight_bytes);
         let packed = sum_over(workers, |worker| worker.packed_bytes);
         let kv = sum_over(workers, |worker| worker.kv_bytes);
-        if purpose == Purpose::Eval {
+        if matches!(purpose, Purpose::Eval | Purpose::Replay) {
             let rollout = weights + packed;
             return Self { sure: rollout, activations: 0, kv, rollout };
         }

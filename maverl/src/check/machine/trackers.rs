@@ -15,7 +15,8 @@ pub(super) fn check_trackers(config: &TrackConfig, problems: &mut Problems<'_>) 
 /// Returns the message about a package that a tracker needs and Python does not have.
 pub(crate) fn missing_part(config: &TrackConfig, target: &TrackTarget) -> Option<String> {
     if target.tracker == Tracker::Mlflow {
-        return target.mlflow_server().err().map(|missing| format!("`track.to`: {missing}"));
+        let named = target.mlflow_server(std::env::var("MLFLOW_TRACKING_URI").ok());
+        return named.err().map(|missing| format!("`track.to`: {missing}"));
     }
     let (package, python) = (package_of(target)?, &config.python);
     let found = format!(

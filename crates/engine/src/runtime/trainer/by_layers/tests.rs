@@ -23,7 +23,7 @@ fn both_ways(source: &ModelSource, checkpointing: bool, tokens: usize) -> [Found
     let mut spec = PolicySpec::new("p");
     spec.gradient_checkpointing = checkpointing;
     let shared = (Pools::default(), Peers::default());
-    let mut trainer = Trainer::new(&spec, &model, 0, tokens, shared).unwrap();
+    let mut trainer = Trainer::new(&spec, &model, (0, None), tokens, shared).unwrap();
     let batch = Batch { rows: given_rows(280, -6.0), longest: 64, ..Batch::default() };
     let rows: Vec<&Row> = batch.rows.iter().collect();
     let (mut pool, ops) = (Pool::default(), Cpu::default());
