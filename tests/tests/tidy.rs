@@ -1103,7 +1103,7 @@ const MAVERL_API: &[(&str, &str)] = &[
     ("rollout/mod.rs", "RolloutError Script Scripted"),
     (
         "run_dir/mod.rs",
-        "EstimatorRecord GroupRecord Missing RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
+        "EstimatorRecord GroupRecord Missing ReplayedRecord RunDirError RunLocation SampleRecord StepSamples TokenRecord read_ended_rollouts \
          read_rollouts read_samples read_tokens",
     ),
     ("task.rs", "Action Observation Score Task TaskError TaskList"),

@@ -180,7 +180,7 @@ impl<'m, O: Memory> Gradients<'m, O> {
         Ok(self.squares(ops, 0..self.elements())?.sqrt())
     }
 
-    /// Returns the sum of the squares of a range, which begins at a multiple of [`ALIGN`](crate::net::values::ALIGN).
+    /// Returns the sum of the squares of a range, which begins at a multiple of [`ALIGN`].
     ///
     /// # Errors
     ///
