@@ -20,7 +20,7 @@ const TOOL_PARSER: &[Reader] = &[Reader::ToolParser];
 const DYNAMO: &[Reader] = &[Reader::Dynamo];
 
 /// Every known difference.
-const CAUSES: [Cause; 9] = [
+const CAUSES: [Cause; 10] = [
     Cause {
         name: "does not know the form",
         readers: &Reader::ALL,
@@ -72,6 +72,12 @@ const CAUSES: [Cause; 9] = [
         readers: &Reader::ALL,
         formats: &[CallFormat::Pythonic],
         concerns: has_dash,
+    },
+    Cause {
+        name: "ends a list at `)]` within a text",
+        readers: TOOL_PARSER,
+        formats: &[CallFormat::Pythonic],
+        concerns: |calls| texts(calls).iter().any(|text| text.contains(")]")),
     },
     Cause {
         name: "leaves out a call with a dash in its name",

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-use draw::{Draw, TEMPLATES, declare, draw_calls, is_beyond, render_calls, tokenizer};
+use draw::{Draw, TEMPLATES, draw_calls, is_beyond, render_calls, tokenizer};
 use maverl::files::{ModelFiles, ModelSource};
 use maverl::text::{ChatInput, ChatMessage, Tokenizer};
 use maverl::tools::{Call, CallFormat, calls};
