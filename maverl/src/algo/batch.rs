@@ -3,7 +3,7 @@
 use maverl_engine::runtime::{Batch, Objective, ObservedText, Row, TeacherTokens};
 
 use crate::algo::advantage::ReplyPair;
-use crate::algo::{Observed, Replayed, Sample};
+use crate::algo::{Observed, ReplayedGroups, Sample};
 use crate::config::TruncatedReply;
 use crate::plan::Plan;
 use crate::trajectory::{Episode, Finish};
@@ -26,7 +26,7 @@ pub fn batches(
     advantages: &[Vec<f64>],
     step: u64,
 ) -> Vec<(usize, Batch)> {
-    with_replayed(plan, (episodes, samples), advantages, &Replayed::default(), step)
+    with_replayed(plan, (episodes, samples), advantages, &ReplayedGroups::default(), step)
 }
 
 /// Builds the batches of a step as [`batches`] does, with the rows of groups that are replayed after those of the samples. Rows of
@@ -35,7 +35,7 @@ pub(crate) fn with_replayed(
     plan: &Plan,
     (episodes, samples): (&[Episode], &[Sample]),
     advantages: &[Vec<f64>],
-    replayed: &Replayed,
+    replayed: &ReplayedGroups,
     step: u64,
 ) -> Vec<(usize, Batch)> {
     assert_eq!(advantages.len(), samples.len(), "batches: advantages of each sample");
@@ -311,7 +311,7 @@ mod tests {
         };
         let group = ReplayedGroup::new(&plan, &kept, old).unwrap();
         let replaced = [rows[0].task.clone()].into();
-        let replayed = Replayed { groups: vec![group], replaced };
+        let replayed = ReplayedGroups { groups: vec![group], replaced };
         let advantages = [vec![0.0; 2], vec![0.5; 2]];
         let found = with_replayed(&plan, (&episodes, &rows), &advantages, &replayed, 0);
         let of = |batch: &Batch| -> Vec<(u32, bool, f32)> {

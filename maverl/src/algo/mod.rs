@@ -138,6 +138,6 @@ pub use maverl_engine::runtime::{
 };
 pub use mixer::{MixedTurn, Mixing, Monotone, SeatValues, mixed_turns};
 pub(crate) use observation::{Observed, observed};
-pub(crate) use replay::{GroupBuffer, KeptGroup, Replayed, ReplayedGroup, StepGroups};
+pub(crate) use replay::{GroupBuffer, KeptGroup, ReplayedGroup, ReplayedGroups, StepGroups};
 pub use sample::{Sample, TaskKey, flat_tasks, samples};
 pub use value::{explained_variance, value_batches};

@@ -145,7 +145,7 @@ impl ReplayedGroup {
 
 /// Groups that a step replays, and the tasks of the step in whose place they are.
 #[derive(Debug, Default)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedGroups {
     pub(crate) groups: Vec<ReplayedGroup>,
     pub(crate) replaced: BTreeSet<TaskKey>,
 }

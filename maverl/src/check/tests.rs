@@ -232,6 +232,17 @@ fn check(registry: &Registry, toml: &str, expected: &str) {
     same(&problems(&text(toml.trim_start()), registry), expected);
 }
 
+/// Asserts that a configuration is refused, and that the messages have these parts, wherever their lines are wrapped.
+#[track_caller]
+fn refused(toml: &str, parts: &[&str]) {
+    let problems = super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
+    let found = render(&problems, GraphicalTheme::none()).replace("\n  | ", " ");
+    let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts {
+        assert!(found.contains(part), "no {part:?} in {found}");
+    }
+}
+
 fn text(toml: &str) -> Sources {
     let file = File::Text { name: "run.toml".into(), text: toml.into(), base: ".".into() };
     Sources { file: Some(file), ..Sources::default() }

@@ -1,4 +1,4 @@
-//! What a rank has of the parameters of a worker group.
+//! Shares of ranks in the parameters of a worker group.
 
 use super::devices::Placement;
 use super::{Plan, PolicyPlan};

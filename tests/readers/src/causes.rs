@@ -8,7 +8,7 @@ use crate::others::Reader;
 
 /// A reason for which a reader does not return the calls of some replies.
 pub struct Cause {
-    /// What the reader does.
+    /// Behavior of the reader.
     pub name: &'static str,
     readers: &'static [Reader],
     formats: &'static [CallFormat],

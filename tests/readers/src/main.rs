@@ -29,7 +29,7 @@ const REPLIES: usize = 500;
 /// Replies of each template that are also read from their beginnings, of every length.
 const CUT_REPLIES: usize = 12;
 
-/// What was counted.
+/// Numbers of a comparison.
 #[derive(Default)]
 struct Counts {
     replies: usize,

@@ -4,7 +4,7 @@ use crate::config::source::{Problems, path};
 use crate::config::{AdvantagePlan, UpdateOrder};
 use crate::plan::{AlgorithmPlan, SeatPlan};
 
-/// What excludes the replay of groups, and its remedy.
+/// Reason against the replay of groups, and its remedy.
 type Reason = (String, &'static str);
 
 /// Reports what excludes the replay of groups.

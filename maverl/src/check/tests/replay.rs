@@ -9,16 +9,6 @@ fn replaying(keys: &str) -> String {
     format!("[algorithm]\nreplay.groups = 8\n{keys}")
 }
 
-#[track_caller]
-fn refused(toml: &str, parts: &[&str]) {
-    let problems = super::super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
-    let found = render(&problems, GraphicalTheme::none()).replace("\n  | ", " ");
-    let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in parts {
-        assert!(found.contains(part), "no {part:?} in {found}");
-    }
-}
-
 #[test]
 fn groups_are_replayed_with_a_correction_and_an_estimator_of_groups() {
     let plan = plan_of(&text(&replaying(&format!("replay.max_age = 4\n{CORRECTED}"))));

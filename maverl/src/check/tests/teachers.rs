@@ -23,16 +23,6 @@ fn teachers(plan: &Plan, seat: &str) -> Option<SeatTeachers> {
 }
 
 #[track_caller]
-fn refused(toml: &str, parts: &[&str]) {
-    let problems = super::super::check(&text(toml), &search(), Purpose::Train).unwrap_err();
-    let found = render(&problems, GraphicalTheme::none()).replace("\n  | ", " ");
-    let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in parts {
-        assert!(found.contains(part), "no {part:?} in {found}");
-    }
-}
-
-#[track_caller]
 fn warned(toml: &str, part: &str) {
     let plan = plan_of(&text(toml));
     assert!(plan.warnings.iter().any(|warning| warning.contains(part)), "{:?}", plan.warnings);

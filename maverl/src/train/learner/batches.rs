@@ -8,9 +8,9 @@ use crate::algo::advantage::{
     pairs_of_step, rewarded_step, token_advantages, valued_advantages, whiten_tokens,
 };
 use crate::algo::{
-    self, Observed, Replayed, Sample, ValueTarget, add_observations, add_teachers, average_plays,
-    baselines, declared_advantages, equal_rewards, flat_tasks, is_greedy, pair_batches,
-    shaped_rewards, value_batches, with_replayed,
+    self, Observed, ReplayedGroups, Sample, ValueTarget, add_observations, add_teachers,
+    average_plays, baselines, declared_advantages, equal_rewards, flat_tasks, is_greedy,
+    pair_batches, shaped_rewards, value_batches, with_replayed,
 };
 use crate::config::AdvantagePlan;
 use crate::credit::{Estimators, GroupBy};
@@ -61,7 +61,7 @@ pub(crate) struct StepAdvantages {
     /// Distributions of the teacher of each sample `[N]`; empty unless their divergence is in the loss.
     pub(crate) taught: Vec<Option<TeacherTokens>>,
     /// Groups of earlier steps that are trained on in place of flat ones.
-    pub(crate) replayed: Replayed,
+    pub(crate) replayed: ReplayedGroups,
     /// Texts of the environment in the prompts of samples, whose likelihood is in the loss.
     pub(crate) observed: Vec<Observed>,
     /// Pairs of replies, if the algorithm compares pairs.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use maverl_kernels::sample::derive_seed;
 
-use crate::algo::{KeptGroup, Replayed, ReplayedGroup, Sample, StepGroups};
+use crate::algo::{KeptGroup, ReplayedGroup, ReplayedGroups, Sample, StepGroups};
 use crate::config::ReplayPlan;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
@@ -74,7 +74,7 @@ impl Learner {
         advantages.record.replayed = drawn.iter().map(record).collect();
         advantages.flat &= groups.is_empty();
         let replaced = flat.into_iter().take(groups.len()).collect();
-        advantages.replayed = Replayed { groups, replaced };
+        advantages.replayed = ReplayedGroups { groups, replaced };
         Ok(())
     }
 

@@ -36,7 +36,7 @@ fn given() -> Batch {
     Batch { lr: 1e-3, ..batch(given_rows(500, -6.0)) }
 }
 
-/// What is known of a policy after an update.
+/// Scale, norm and weights of a policy after an update.
 #[derive(Debug, Clone, PartialEq)]
 struct After {
     scale: ScaleStats,

@@ -41,19 +41,8 @@ async fn updated(
     batch: Batch,
 ) -> (String, Vec<UpdateStats>) {
     let mut setup = setup(&["p"]);
-    setup.options.micro_batch_tokens = micro_batch_tokens.try_into().unwrap();
     setup.workers[0].policies[0].reference = true;
-    let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
-    let policy = runtime.policies()[0].clone();
-    let mut stats = Vec::new();
-    for _ in 0..4 {
-        stats.push(policy.update(batch.clone()).await.unwrap());
-    }
-    if let Some(ranks) = ranks {
-        ranks.channel(0).barrier().unwrap();
-        ranks.leave();
-    }
-    (policy.fingerprint().await.unwrap(), stats)
+    splits::updated(setup, micro_batch_tokens, ranks, batch).await
 }
 
 #[tokio::test]

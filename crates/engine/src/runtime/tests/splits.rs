@@ -5,9 +5,14 @@ use crate::runtime::UpdateStats;
 use maverl_dist::Ranks;
 use ranks::testing::on_ranks;
 
-/// Updates a policy four times by a batch, on all ranks of a run or without any. Returns the statistics of each update.
-async fn updated(tokens: usize, ranks: Option<&Ranks>, batch: Batch) -> Vec<UpdateStats> {
-    let mut setup = setup(&["p"]);
+/// Updates the policy of a runtime four times by a batch, on all ranks of a run or without any. Returns the fingerprint of the weights
+/// and the statistics of each update.
+pub(super) async fn updated(
+    mut setup: Setup,
+    tokens: usize,
+    ranks: Option<&Ranks>,
+    batch: Batch,
+) -> (String, Vec<UpdateStats>) {
     setup.options.micro_batch_tokens = tokens.try_into().unwrap();
     let runtime = Runtime::start_on(&setup.workers, &setup.options, ranks).unwrap();
     let policy = runtime.policies()[0].clone();
@@ -19,7 +24,7 @@ async fn updated(tokens: usize, ranks: Option<&Ranks>, batch: Batch) -> Vec<Upda
         ranks.channel(0).barrier().unwrap();
         ranks.leave();
     }
-    stats
+    (policy.fingerprint().await.unwrap(), stats)
 }
 
 /// Asserts that no split of a batch changes losses, norms of gradients or a measure of updates. Returns the statistics of whole
@@ -30,7 +35,7 @@ pub(super) fn updated_alike(
 ) -> Vec<UpdateStats> {
     let run = |tokens, ranks: Option<&Ranks>| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(updated(tokens, ranks, batch()))
+        runtime.block_on(updated(setup(&["p"]), tokens, ranks, batch())).1
     };
     let (whole, parted) = (run(4096, None), run(16, None));
     let both = on_ranks(2, |ranks| run(4096, Some(&ranks)));

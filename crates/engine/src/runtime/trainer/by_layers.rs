@@ -18,7 +18,7 @@ use crate::runtime::{Batch, Objective, Row, RuntimeError};
 use maverl_dist::{Phase, Unit, Work};
 
 /// Micro-batches on their way through the layers.
-struct Lanes<'a, O: Backend> {
+struct LayeredPass<'a, O: Backend> {
     micros: &'a [Micro<'a>],
     tapes: Vec<Tape<'a, O>>,
     /// Gradients of the hidden states, `[N, D]` each.
@@ -100,32 +100,39 @@ impl<O: Backend> Trainer<O> {
         let counts: Vec<Option<Vec<f32>>> = counts.collect();
         let mut walk = sharded.walk(model.trainable())?;
         let last = model.config.layers.len() - 1;
-        let mut lanes = Lanes { micros, tapes: Vec::new(), slopes: Vec::new(), last };
+        let mut layered = LayeredPass { micros, tapes: Vec::new(), slopes: Vec::new(), last };
         for (at, work) in sharded.works().iter().enumerate() {
             walk.before(at)?;
             if matches!(work.phase, Phase::Loss | Phase::Backward) {
                 let mut gradients = walk.gradients(work.unit)?;
                 if work.phase == Phase::Loss {
-                    self.losses_of_lanes(&mut lanes, sharded, batch, &mut gradients, totals, pool)?;
+                    self.losses_of_micros(
+                        &mut layered,
+                        sharded,
+                        batch,
+                        &mut gradients,
+                        totals,
+                        pool,
+                    )?;
                 } else {
-                    lanes.go_back(work, &mut gradients, pool)?;
+                    layered.go_back(work, &mut gradients, pool)?;
                 }
                 walk.after(work, Some(gradients))?;
                 continue;
             }
             if work.unit == Unit::Table && work.phase == Phase::Forward {
-                lanes.begin(sharded, &counts, pool)?;
+                layered.begin(sharded, &counts, pool)?;
             }
-            lanes.go_forward(work, self.checkpointing, totals, pool)?;
+            layered.go_forward(work, self.checkpointing, totals, pool)?;
             walk.after(work, None)?;
         }
         walk.finish()
     }
 
     /// Computes the losses of all micro-batches.
-    fn losses_of_lanes(
+    fn losses_of_micros(
         &self,
-        lanes: &mut Lanes<'_, O>,
+        layered: &mut LayeredPass<'_, O>,
         sharded: &ShardedModel<O>,
         batch: &Batch,
         gradients: &mut Gradients<'_, O>,
@@ -133,18 +140,18 @@ impl<O: Backend> Trainer<O> {
         pool: &mut Pool<O>,
     ) -> Result<(), ModelError> {
         let mut critic = None;
-        for (micro, tape) in lanes.micros.iter().zip(&mut lanes.tapes) {
+        for (micro, tape) in layered.micros.iter().zip(&mut layered.tapes) {
             let (heads, hidden) = ((&mut *gradients, &mut critic), tape.hidden());
             let step = (batch, micro);
             let slopes = self.losses(sharded.decoder(), hidden, step, heads, totals, pool)?;
-            lanes.slopes.push(slopes);
+            layered.slopes.push(slopes);
             tape.give_hidden(pool);
         }
         Ok(())
     }
 }
 
-impl<'a, O: Backend> Lanes<'a, O> {
+impl<'a, O: Backend> LayeredPass<'a, O> {
     /// Computes the embeddings. `counts` has the number of rows with each token for each micro-batch, if the model has experts.
     fn begin(
         &mut self,
