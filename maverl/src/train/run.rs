@@ -132,6 +132,7 @@ impl<W: Trainable> Run<W> {
         dir.write_tokenizers(&settings.tokenizers)?;
         work.open_in(dir.path())?;
         progress.opened(dir.path());
+        interrupt.goes_on_with(resume_command(dir.path()));
         let (saved, clock) = (state.step, Instant::now());
         let mut run = Self {
             settings,
@@ -158,7 +159,6 @@ impl<W: Trainable> Run<W> {
     /// Completes the run.
     pub(super) async fn run(mut self) -> Result<Report, TrainError> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
-        self.interrupt.goes_on_with(resume_command(self.dir.path()));
         let done = self.run_whole().await;
         let done = self.settle_checkpoint(done);
         self.progress.end();

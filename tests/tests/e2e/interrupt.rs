@@ -1,7 +1,7 @@
 //! Interrupted runs.
 
+use std::fs::File;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use maverl_tests::lab::{Ended, Run, train_args, wait_until};
 
@@ -49,17 +49,16 @@ fn sigint_and_sigterm_finish_the_step_and_the_run_can_go_on() {
 #[test]
 fn an_interrupt_in_the_first_evaluation_loses_nothing() {
     let lab = lab();
-    let set = ["steps=2", "environment.delay_ms=400"];
-    let child = lab
-        .command(&train_args("run", &set))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = lab.command(&train_args("run", &["steps=2", "environment.delay_ms=400"]));
+    let told = lab.path("told");
+    let child =
+        command.stdout(Stdio::piped()).stderr(File::create(&told).unwrap()).spawn().unwrap();
+    let told = || std::fs::read_to_string(&told).unwrap();
     let run = Run(lab.path("run"));
-    wait_until("the run directory", || run.0.join("checkpoints/step-000000").exists());
+    wait_until("the evaluation", || told().contains("evaluating on "));
     signal(&child, "INT");
-    let ended = Ended::of(&child.wait_with_output().unwrap());
+    let mut ended = Ended::of(&child.wait_with_output().unwrap());
+    ended.stderr = told();
     assert_eq!(ended.code, Some(130), "{ended}");
     assert_eq!(run.json("summary.json")["steps"], 0);
     let ended = ended.says(&["stopping the evaluation; again to stop now"]);
@@ -71,19 +70,28 @@ fn an_interrupt_in_the_first_evaluation_loses_nothing() {
 #[test]
 fn a_second_signal_ends_the_run_at_once_and_damages_nothing() {
     let lab = lab();
-    let set = ["steps=2", "environment.delay_ms=1500", "eval.before_and_after=false"];
+    // Episodes one after another: a step takes longer than a busy machine takes to deliver two signals.
+    let slow = ["environment.delay_ms=1500", "rollout.max_episodes=1"];
+    let set = [&["steps=2", "eval.before_and_after=false"][..], &slow].concat();
     let mut command = lab.command(&train_args("run", &set));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let run = Run(lab.path("run"));
-    wait_until("the first checkpoint", || run.0.join("checkpoints/step-000000").exists());
-    signal(&child, "INT");
-    std::thread::sleep(Duration::from_millis(100));
+    let rollouts = run.0.join("rollouts");
+    wait_until("the first step", || {
+        rollouts.read_dir().is_ok_and(|mut files| files.next().is_some())
+    });
+    // Two signals of one kind are one to the system until the first is noticed.
+    signal(&child, "TERM");
     signal(&child, "INT");
     let ended = Ended::of(&child.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(130), "{ended}");
     assert!(run.rows().is_empty() && !run.0.join("summary.json").exists());
-    ended.says(&["stopped; go on with `team train --resume run`"]);
-    lab.run(&["train", "--resume", "run"]).succeeded();
+    ended.says(&[
+        "finishing step 1; again to stop now",
+        "stopped; go on with `team train --resume run`",
+    ]);
+    let together = ["train", "--resume", "run", "--set", "rollout.max_episodes=64"];
+    lab.run(&together).succeeded();
     assert_eq!(run.json("summary.json")["complete"], true);
 }
 

@@ -73,10 +73,10 @@ impl<W: Trainable> HeldOutEvaluator<'_, W> {
             return self.append_evaluation(name, evaluation).map(Some);
         }
         let eval = self.eval;
-        self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
         let gives_up = self.work.may_give_up();
         let end = if gives_up { "stopping" } else { "finishing" };
         self.interrupt.stopping_means(format!("{end} the evaluation"));
+        self.progress.note(&format!("evaluating on `{}` {name} training", eval.test_split));
         let sampled = EvalSpec::new(eval, &eval.test_split);
         let greedy = EvalSpec { samples: 1, temperature: Some(0.0), ..sampled.clone() };
         let both = async {
