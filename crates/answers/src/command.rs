@@ -17,6 +17,9 @@ const MUTE: &str = "color textcolor colorbox hspace vspace mspace label tag hpha
 /// Commands whose argument is text.
 const TEXTUAL: &str = "text mbox textnormal mathrm textbf textrm operatorname textit hbox emph textsf texttt textsc textup \
     textmd unit si";
+/// Maximum number of commands with text within each other that are read as mathematics. Each one is read once for every command
+/// around it.
+const MAX_TEXTS: usize = 16;
 /// Spaces in the argument of such a command.
 const BLANKS: [&str; 7] = ["~", "\\ ", "\\,", "\\;", "\\:", "\\!", "\\quad"];
 /// Commands that stand for a symbol.
@@ -202,7 +205,7 @@ impl LatexLexer {
             }
             word if is_applied(word) => self.tokens.push(MathToken::Word(word.to_owned())),
             _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => return Some(words),
-            _ if is_inline(&words) => return Some(text),
+            _ if self.texts < MAX_TEXTS && is_inline(&words) => return Some(text),
             _ => self.tokens.push(MathToken::Text(words)),
         }
         None

@@ -18,6 +18,8 @@ pub(crate) struct LatexLexer {
     pub(crate) dollar: Option<usize>,
     /// Number of open brackets. Inside brackets a comma separates items, never thousands.
     pub(crate) depth: usize,
+    /// Number of commands with text around this one: `\text{..}`.
+    pub(crate) texts: usize,
     pub(crate) reading: NotationReading,
     pub(crate) tokens: Vec<MathToken>,
 }
@@ -25,7 +27,16 @@ pub(crate) struct LatexLexer {
 impl LatexLexer {
     pub(crate) fn new(text: &str, reading: NotationReading) -> Self {
         let rest = text.chars().collect();
-        Self { rest, at: 0, space: 0, dollar: None, depth: 0, reading, tokens: Vec::new() }
+        Self {
+            rest,
+            at: 0,
+            space: 0,
+            dollar: None,
+            depth: 0,
+            texts: 0,
+            reading,
+            tokens: Vec::new(),
+        }
     }
 
     pub(crate) fn peek(&self, ahead: usize) -> char {

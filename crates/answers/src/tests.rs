@@ -586,6 +586,13 @@ fn hostile_answers_cost_no_more_than_the_budget() {
 }
 
 #[test]
+fn texts_within_texts_are_read_as_mathematics_up_to_a_depth() {
+    let nested = |depth: usize| format!("{}7{}", "\\text{".repeat(depth), "}".repeat(depth));
+    assert_eq!(compare_answers(&nested(16), "7"), AnswerVerdict::Equal);
+    assert_ne!(compare_answers(&nested(18), "7"), AnswerVerdict::Equal);
+}
+
+#[test]
 #[ignore = "a guard of speed"]
 fn hostile_answers_cost_no_more_than_fifty_units_of_processor_time() {
     let cost = Cost::new();
