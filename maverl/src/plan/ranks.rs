@@ -165,7 +165,9 @@ impl RanksSummary {
         self.sum_bytes = sum(&sent).saturating_mul(optimizer_steps);
         let seconds: f64 = sharding.groups.iter().map(|group| group.step.seconds()).sum();
         let episodes = self.episode_bytes as f64 / self.bandwidth;
-        self.communication_s = episodes + seconds * optimizer_steps as f64;
+        let copies = sharding.groups.iter().filter(|group| group.rollout == "copy");
+        let copies: f64 = copies.map(|group| group.copy.seconds()).sum();
+        self.communication_s = episodes + seconds * optimizer_steps as f64 + copies;
         self.sharding = Some(sharding);
     }
 

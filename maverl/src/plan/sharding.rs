@@ -65,7 +65,7 @@ pub struct ShardedGroup {
     pub rounds: u64,
     /// Weights that rollouts read: `copy`, `layers`, or `servers` if inference servers sample.
     pub rollout: &'static str,
-    /// Bytes of a copy of the weights.
+    /// Bytes of a copy of the weights; on CPUs with the packed weights that products read.
     pub copy_bytes: u64,
     /// Bytes of its share of weights and moments during rollouts.
     pub rollout_shard_bytes: u64,
@@ -249,7 +249,8 @@ impl<'p> Group<'p> {
         let step = self.schedule(step);
         let [simulated_s, products_s] = if trains { self.simulated(kept_tokens) } else { [0.0; 2] };
         let [in_use, summed] = units.in_use().map(|number| number as u64);
-        let copy_bytes = weight.bytes * units.parameters() as u64;
+        let packed = if at.device.is_some() { 0 } else { worker.packed_bytes };
+        let copy_bytes = weight.bytes * units.parameters() as u64 + packed;
         let rollout_shard_bytes = parameters.shard_bytes(at, self.shard, *weight, MOMENTS);
         let kv_bytes = if plan.servers_of(self.index).is_some() {
             0

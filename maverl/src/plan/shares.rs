@@ -11,7 +11,10 @@ pub(super) const F32: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parameters {
     pub(super) trained: u64,
+    /// Those of bases that nothing trains.
     frozen: u64,
+    /// Those of references.
+    references: u64,
 }
 
 impl Parameters {
@@ -27,12 +30,14 @@ impl Parameters {
         let whole = trained.clone().any(|policy| policy.adapter.is_none());
         Self {
             trained: trained.map(size).sum::<u64>() + critics,
-            frozen: references + if whole { 0 } else { base },
+            frozen: if whole { 0 } else { base },
+            references,
         }
     }
 
     /// Returns the bytes of a rank's share: of weights in use and masters, and `others` for a trained weight. A bf16 weight in use is
-    /// half of its master. One in f16 is not: where it is divided as its master is, it is rounded when it is gathered.
+    /// half of its master. One in f16 is not: where it is divided as its master is, it is rounded when it is gathered. On CPUs every
+    /// rank has a whole reference.
     pub(super) fn shard_bytes(
         self,
         at: &Placement,
@@ -44,7 +49,11 @@ impl Parameters {
         let in_use = if hybrid { at.local } else { at.ranks };
         let common = if hybrid && weight.apart { 0 } else { weight.bytes };
         let rest = (F32 - common + others) * self.trained;
-        rest.div_ceil(at.ranks) + (weight.bytes * (self.trained + self.frozen)).div_ceil(in_use)
+        let divided = (weight.bytes * (self.trained + self.frozen)).div_ceil(in_use);
+        let references = weight.bytes * self.references;
+        let references =
+            if at.device.is_some() { references.div_ceil(in_use) } else { references };
+        rest.div_ceil(at.ranks) + divided + references
     }
 }
 
@@ -57,8 +66,8 @@ pub(super) struct WeightInUse {
 }
 
 impl WeightInUse {
+    /// Returns the form on a device, or on CPUs, which hold weights in f32 beside the packed ones that products read.
     pub(super) fn of(dtype: Dtype, on_device: bool) -> Self {
-        let half = on_device || dtype != Dtype::F32;
-        Self { bytes: if half { F32 / 2 } else { F32 }, apart: dtype == Dtype::F16 }
+        Self { bytes: if on_device { F32 / 2 } else { F32 }, apart: dtype == Dtype::F16 }
     }
 }

@@ -142,6 +142,18 @@ fn an_encoder_on_the_hub_gives_the_embeddings_of_its_directory_and_a_run_keeps_t
     with(&lab, &server, &[], &args).succeeded();
     let resolved = fs::read_to_string(lab.path("run/resolved.toml")).unwrap();
     assert!(resolved.contains(&format!("encoder = \"hf:org/tiny@{COMMIT}\"")), "{resolved}");
+
+    // A cache that another program filled may lack the files beside the model.
+    let snapshot = format!("hf/hub/models--org--tiny/snapshots/{COMMIT}");
+    fs::remove_file(lab.path(&format!("{snapshot}/modules.json"))).unwrap();
+    let offline = [("HF_HUB_OFFLINE", "1")];
+    args[3] = "offline";
+    let told = with(&lab, &server, &offline, &args).failed();
+    told.says(&["the cache has no `modules.json`", "write `pooling` and `normalize`"]);
+    for option in ["environment.pooling=\"mean\"", "environment.normalize=\"always\""] {
+        args.extend(["--set", option]);
+    }
+    with(&lab, &server, &offline, &args).succeeded();
 }
 
 #[test]

@@ -65,9 +65,16 @@ def write_queue():
             logger._flush_queues_inline()
 
 
+def page():
+    """Returns the address of the run's page; empty without one, as offline."""
+    try:
+        return getattr(logger, "url", None) or ""
+    except Exception:  # SwanLab's property fails in every mode but online
+        return ""
+
+
 logger = begin()
-page = getattr(logger, "url", None) or ""  # of W&B, unless it is offline
-print(f"ready {page}".rstrip(), file=answers)
+print(f"ready {page()}".rstrip(), file=answers)
 log = getattr(logger, "log", None) or package.log
 for line in sys.stdin:
     row = json.loads(line)

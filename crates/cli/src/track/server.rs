@@ -46,6 +46,15 @@ pub(super) fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
+/// Returns an address without what only its owner may know: user and password before the host, and the query.
+fn public_address(url: &str) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or(url);
+    let Some((scheme, rest)) = plain.split_once("://") else { return plain.to_owned() };
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit('@').next().unwrap_or(host);
+    format!("{scheme}://{host}{path}")
+}
+
 /// An answer with its status.
 pub(super) struct TrackerAnswer {
     pub(super) status: u16,
@@ -63,9 +72,9 @@ impl Server {
         Self { agent: config.into(), url: url.trim_end_matches('/').to_owned(), header }
     }
 
-    /// Returns the address, for messages.
-    pub(super) fn address(&self) -> &str {
-        self.url.split('?').next().unwrap_or(&self.url)
+    /// Returns the address, for messages and files: without user, password and query.
+    pub(super) fn address(&self) -> String {
+        public_address(&self.url)
     }
 
     /// Sends JSON with `POST`, and returns the JSON of the answer.
@@ -138,5 +147,23 @@ impl Server {
             "{}{path} answers with status {status}: {text}",
             self.address()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_user_password_and_query() {
+        for (url, shown) in [
+            ("https://host", "https://host"),
+            ("http://user:secret@host:5000/path/?key=secret", "http://host:5000/path/"),
+            ("https://user:p@ss@host/a@b", "https://host/a@b"),
+            ("https://token@host#secret", "https://host"),
+            ("host/path?key=secret", "host/path"),
+        ] {
+            assert_eq!(Server::new(url, None).address(), shown);
+        }
     }
 }

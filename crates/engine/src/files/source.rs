@@ -143,6 +143,11 @@ impl ModelFiles {
         }
     }
 
+    /// Returns true if the files are those that a cache has, of a repository on the hub whose list of files is not known.
+    pub fn is_of_cache(&self) -> bool {
+        matches!(&self.source, ModelSource::Hub(snapshot) if snapshot.is_of_cache())
+    }
+
     /// Returns the content of a file, or `None` if it does not exist.
     ///
     /// # Errors

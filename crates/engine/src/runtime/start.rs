@@ -12,7 +12,7 @@ use crate::runtime::peers::Peers;
 use crate::runtime::policy::Policy;
 use crate::runtime::pools::{BarrierLimit, Pools};
 use crate::runtime::worker::Worker;
-use crate::runtime::{DeviceChoice, PolicySpec, RuntimeError, RuntimeOptions, WorkerSpec};
+use crate::runtime::{DeviceChoice, Dtype, PolicySpec, RuntimeError, RuntimeOptions, WorkerSpec};
 
 /// Running worker groups.
 pub struct Runtime {
@@ -122,6 +122,9 @@ fn undivided_part(
     for worker in workers {
         if worker.device.unwrap_or(options.device) != DeviceChoice::Cpu {
             return Some(format!("worker group `{}` is not on the CPU", worker.name));
+        }
+        if worker.dtype == Dtype::F16 {
+            return Some(format!("worker group `{}` is in f16", worker.name));
         }
         for PolicySpec { name, adapter, critic, .. } in &worker.policies {
             if adapter.is_some() {

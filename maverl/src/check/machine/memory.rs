@@ -24,6 +24,9 @@ struct Need {
     kv: u64,
     /// Memory of rollouts without keys and values.
     rollout: u64,
+    /// Part of `sure` that every rank has whole, also where ranks divide weights: the model as it is loaded, or the copy that
+    /// rollouts read, with references and packed weights.
+    whole: u64,
 }
 
 impl Need {
@@ -33,10 +36,10 @@ impl Need {
         let kv = sum_over(workers, |worker| worker.kv_bytes);
         if matches!(purpose, Purpose::Eval | Purpose::Replay) {
             let rollout = weights + packed;
-            return Self { sure: rollout, activations: 0, kv, rollout };
+            return Self { sure: rollout, activations: 0, kv, rollout, whole: rollout };
         }
-        let kept =
-            weights + sum_over(workers, |worker| worker.reference_bytes + worker.moment_bytes);
+        let references = sum_over(workers, |worker| worker.reference_bytes);
+        let kept = weights + references + sum_over(workers, |worker| worker.moment_bytes);
         let kept = kept.saturating_add(sum_over(workers, |worker| worker.snapshot_bytes));
         // That of a micro-batch of any number of tokens, up to `u64::MAX`.
         let activations = sum_over(workers, |worker| worker.activation_bytes);
@@ -47,7 +50,8 @@ impl Need {
         let kv = kv.saturating_add(sum_over(&snapshots, |worker| worker.kv_bytes));
         let update = kept.saturating_add(gradients).saturating_add(activations);
         let rollout = kept.saturating_add(packed);
-        Self { sure: update.max(rollout), activations, kv, rollout }
+        let whole = weights + references + packed;
+        Self { sure: update.max(rollout), activations, kv, rollout, whole }
     }
 
     /// Returns how a plan takes less.
@@ -91,8 +95,8 @@ pub(crate) fn check_memory(
     let workers: Vec<WorkerSummary> = here.map(|(_, summary)| summary).collect();
     let need = Need::of(&workers, purpose);
     let absent = plan.workers.iter().any(|worker| weights::absent(&worker.source));
-    // The numbers are those of one rank, and several that divide the weights need less each.
-    let divided = plan.config.dist.shard == Shard::Full;
+    // The numbers are those of one rank, and several that divide the weights need less each of what is not whole.
+    let divided = plan.config.dist.shard == Shard::Full && need.whole <= machine;
     let elsewhere = divided || (purpose.is_elsewhere() && absent);
     let (there, least, most) = (bytes(machine), bytes(need.sure), bytes(need.peak_memory()));
     if need.sure > machine {

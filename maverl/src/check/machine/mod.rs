@@ -2,6 +2,7 @@
 
 mod available;
 mod device;
+mod distributions;
 mod endpoints;
 mod keys;
 mod memory;
@@ -18,11 +19,11 @@ pub use available::available_memory;
 pub(crate) use trackers::missing_part;
 
 pub(super) use endpoints::check_endpoints;
-#[cfg(test)]
-pub(super) use memory::check_memory;
 pub(super) use rewards::check_reward_servers;
 pub(super) use servers::check_rollout_servers;
 pub(super) use sharding::check_shard;
+#[cfg(test)]
+pub(super) use {distributions::check_distributions, memory::check_memory};
 
 /// What a plan takes of this machine.
 pub(super) struct MachineUsage {
@@ -43,7 +44,9 @@ pub(super) fn check_machine(
     let device_memory = device::predict_memory(plan);
     warnings.extend(device::check_device_memory((plan, &device_memory), problems));
     let used = (plan, device_memory.as_slice());
-    warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
+    let memory = available_memory();
+    warnings.extend(memory::check_memory(used, purpose, memory, problems));
+    warnings.extend(distributions::check_distributions(plan, purpose, memory));
     warnings.extend(processor::check_processor());
     warnings.extend(sharding::unused_keys(&plan.config.dist));
     if purpose.is_elsewhere() {

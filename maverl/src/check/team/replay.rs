@@ -62,10 +62,14 @@ fn of_algorithm(algorithm: &AlgorithmPlan) -> Vec<Reason> {
 /// Returns a reason if an estimator compares more than the episodes of a task.
 fn of_estimator(advantage: &AdvantagePlan) -> Option<Reason> {
     let compares = match advantage {
-        AdvantagePlan::Group(_) | AdvantagePlan::Opo(_) if advantage.branches().is_none() => {
-            return None;
+        AdvantagePlan::Group(_) | AdvantagePlan::Opo(_) if advantage.branches().is_some() => {
+            "branches, of which a group is a part"
         }
-        AdvantagePlan::Group(_) | AdvantagePlan::Opo(_) => "branches, of which a group is a part",
+        AdvantagePlan::Group(group) if group.compensate_flat => {
+            let found = "`algorithm.advantage.compensate_flat` makes up for groups without signal, whose places others take";
+            return Some((found.to_owned(), "write `compensate_flat = false`, or remove it"));
+        }
+        AdvantagePlan::Group(_) | AdvantagePlan::Opo(_) => return None,
         AdvantagePlan::Critic(_) | AdvantagePlan::Mixer(_) => {
             "rewards with values, which have changed since a group was sampled"
         }

@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use super::*;
+use crate::config::Shard;
 use crate::plan::{json, table};
 
 #[test]
@@ -139,6 +140,15 @@ fn a_plan_beside_a_machine_that_is_too_small_is_refused_or_warned_of() {
     let chosen = plan_of(&text("[runtime]\nkv_mib = 8192"));
     let (warning, refused) = on(&chosen, 2 * sure);
     assert!(warning.is_empty() && refused.contains("may take up to 8.00 GiB"), "{refused}");
+    // Ranks that divide weights may need less than one of them, but each one has the model once.
+    let divided = plan.config.with(|config| config.dist.shard = Shard::Full);
+    let divided = Plan { config: divided, ..plan.clone() };
+    let [worker] = &divided.summary().workers[..] else { panic!("several worker groups") };
+    let whole = worker.weight_bytes + worker.reference_bytes + worker.packed_bytes;
+    let (warning, refused) = on(&divided, whole);
+    assert!(refused.is_empty() && warning.contains("takes at least "), "{warning}{refused}");
+    let (warning, refused) = on(&divided, whole - 1);
+    assert!(warning.is_empty() && refused.contains("takes at least "), "{warning}{refused}");
     let fits = (5 << 30) + 2 * sure;
     assert_eq!(on(&plan, fits), (String::new(), String::new()));
     let narrow = Plan {

@@ -233,3 +233,34 @@ fn a_divergence_has_keys_of_its_own_and_no_doubt_about_means_of_advantages() {
     );
     refused(&taught("kind = \"divergence\"\ndivergence = \"jsd\"\nbeta = 1.0", "drmas"), &["beta"]);
 }
+
+#[test]
+fn distributions_that_a_machine_cannot_hold_are_warned_of() {
+    let plan = |keys: &str| {
+        plan_of(&text(&taught(&format!(
+            "teacher = \"guide\"---[teachers.guide]\nmodel = \"big\"\n[task]\ntasks_per_step = 3\ngroup_size = 5\n\
+             [algorithm]\nname = \"drmas\"\n[algorithm.distill]\n{keys}"
+        ))))
+    };
+    let warning = |plan: &Plan, purpose, machine| {
+        crate::check::machine::check_distributions(plan, purpose, Some(machine))
+    };
+    let few = plan("kind = \"divergence\"\ntop_k = 16");
+    let seats = few.seats.iter().filter(|seat| seat.teachers.is_some());
+    let tokens: u64 = 15 * seats.map(|seat| seat.sampling.max_tokens as u64).sum::<u64>();
+    let most = tokens * 16 * 8;
+    assert_eq!(warning(&few, Purpose::Train, most), None);
+    let said = warning(&few, Purpose::Train, most - 1).unwrap();
+    assert!(
+        said.contains("`algorithm.distill.top_k` is 16") && said.ends_with("lower it"),
+        "{said}"
+    );
+    assert_eq!(warning(&few, Purpose::Eval, 0), None);
+    // More tokens than the vocabulary has are those of the vocabulary.
+    let all = plan("kind = \"divergence\"\ntop_k = 500000");
+    let taught = all.seats.iter().find(|seat| seat.teachers.is_some()).unwrap();
+    let vocab = all.workers[all.policies[taught.policy].worker].units.vocab as u64;
+    assert_eq!(warning(&all, Purpose::Train, tokens * vocab * 8), None);
+    assert!(warning(&all, Purpose::Train, tokens * vocab * 8 - 1).is_some());
+    assert_eq!(warning(&plan("kind = \"advantage\""), Purpose::Train, 0), None);
+}

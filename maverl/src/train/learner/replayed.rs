@@ -5,7 +5,6 @@
 //! replay` learns from them again. Rank 0 reads, and sends the episodes to the others.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use maverl_kernels::sample::derive_seed;
@@ -108,15 +107,18 @@ impl Learner {
 
     /// Reads the episodes of groups, each with the number of its group; none on a rank that does not read.
     fn read_groups(&self, drawn: &[KeptGroup]) -> Result<Vec<(usize, Episode)>, RunDirError> {
-        let (mut files, mut found) = (BTreeMap::new(), Vec::new());
+        // One file after another: a step may have thousands of episodes.
+        let mut by_step: BTreeMap<u64, Vec<(usize, &KeptGroup)>> = BTreeMap::new();
         for (number, group) in drawn.iter().enumerate() {
-            let Some(file) = self.file_of(group) else { continue };
-            let episodes: &Vec<Episode> = match files.entry(group.step) {
-                Entry::Occupied(read) => read.into_mut(),
-                Entry::Vacant(unread) => unread.insert(read_rollouts(&file)?),
-            };
-            let own = episodes.iter().filter(|episode| group.contains(episode));
-            found.extend(own.map(|episode| (number, episode.clone())));
+            by_step.entry(group.step).or_default().push((number, group));
+        }
+        let mut found = Vec::new();
+        for groups in by_step.values() {
+            let Some(file) = self.file_of(groups[0].1) else { continue };
+            for episode in read_rollouts(&file)? {
+                let own = groups.iter().filter(|(_, group)| group.contains(&episode));
+                found.extend(own.map(|(number, _)| (*number, episode.clone())));
+            }
         }
         Ok(found)
     }

@@ -38,6 +38,12 @@ class Settings:
 
 
 class Logger:
+    @property
+    def url(self):
+        if "OFFLINE" in os.environ:
+            raise ValueError("an offline run has no address")
+        return "http://127.0.0.1:1/run"
+
     def __init__(self):
         self._is_local, self._client_lock, self.rows = True, threading.Lock(), []
 
@@ -157,4 +163,18 @@ fn wandb_gets_the_times_of_rows_and_no_list_of_installed_packages() {
     let rows = noted(dir.path(), "written");
     let times: Vec<_> = rows.iter().map(|note| note["rows"][0][1]["_timestamp"].clone()).collect();
     assert_eq!(times, [json!(1_700_000_001.0), json!(1_700_000_002.0)]);
+}
+
+#[test]
+fn a_package_whose_run_has_no_address_sends_its_rows() {
+    let Some(dir) = folder() else { return };
+    let (client, cursor) = open(dir.path(), Tracker::Trackio, None);
+    assert_eq!(cursor.sent.url.as_deref(), Some("http://127.0.0.1:1/run"));
+    drop(client);
+    let python = dir.path().join("python");
+    let offline = fs::read_to_string(&python).unwrap().replace("NOTES=", "OFFLINE=1 NOTES=");
+    fs::write(&python, offline).unwrap();
+    let (mut client, _) = open(dir.path(), Tracker::Trackio, None);
+    client.send(&[row(1)]).unwrap();
+    assert_eq!(noted(dir.path(), "written").len(), 1);
 }

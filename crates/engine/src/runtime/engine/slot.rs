@@ -245,7 +245,7 @@ impl TokenChoice for RequestSlot {
 
 /// Converts the error of logits that describe no distribution, with a remedy.
 fn blown_up(error: BadLogits) -> ModelError {
-    let remedy =
-        "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps";
+    let remedy = "the weights have blown up; a smaller `optim.lr` or `optim.grad_clip` usually helps. With `dtype = \"f16\"`, a \
+                  number may have exceeded 65,504; write \"bf16\" or \"f32\"";
     ModelError::new(ModelErrorKind::Numeric, format!("{error}: {remedy}"))
 }

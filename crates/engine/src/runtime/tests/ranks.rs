@@ -435,6 +435,8 @@ fn what_ranks_do_not_divide_is_named() {
         "`dist.shard` is \"full\", and policy `p` is an adapter: \"none\" or \"optimizer\"";
     assert_eq!(refused(adapter).unwrap(), expected);
     assert!(refused(critic).unwrap().contains("policy `p` has a critic"));
+    let f16 = refused(|setup| setup.workers.iter_mut().for_each(|it| it.dtype = Dtype::F16));
+    assert!(f16.unwrap().contains("worker group `p` is in f16"));
     let emulated = refused(|setup| setup.options.device = DeviceChoice::Emulated).unwrap();
     assert!(emulated.contains("worker group `p` is not on the CPU"), "{emulated}");
     let hybrid = refused(|setup| setup.options.shard = Shard::Hybrid).unwrap();

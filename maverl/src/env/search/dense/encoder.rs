@@ -86,6 +86,15 @@ impl EncoderShape {
                 (config.hidden_size, config.max_position_embeddings)
             }
         };
+        let says_nothing = sentence.pooling.is_none() && files.is_of_cache();
+        let asks = options.pooling == Pooling::Auto || options.normalization == Normalization::Auto;
+        if says_nothing && asks {
+            return Err(EnvError::new(format!(
+                "{}: the cache has no `modules.json`, and `HF_HUB_OFFLINE` is set, so how the model makes an embedding is not known; \
+                 unset it, or write `pooling` and `normalize`",
+                files.describe()
+            )));
+        }
         let pooling = match options.pooling {
             Pooling::Auto => sentence.pooling.unwrap_or(SentencePooling::Mean),
             Pooling::Mean => SentencePooling::Mean,
