@@ -51,8 +51,7 @@ impl Parameters {
         let rest = (F32 - common + others) * self.trained;
         let divided = (weight.bytes * (self.trained + self.frozen)).div_ceil(in_use);
         let references = weight.bytes * self.references;
-        let references =
-            if at.device.is_some() { references.div_ceil(in_use) } else { references };
+        let references = if at.device.is_some() { references.div_ceil(in_use) } else { references };
         rest.div_ceil(at.ranks) + divided + references
     }
 }

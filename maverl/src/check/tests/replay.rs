@@ -37,7 +37,10 @@ fn what_excludes_the_replay_of_groups_is_reported_with_a_remedy() {
         ("name = \"remax\"", "is \"greedy\", which compares an episode with more than"),
         ("advantage.kind = \"counterfactual\"", "is \"counterfactual\", which compares"),
         ("advantage.by = \"branch\"", "is \"group\", which compares branches"),
-        ("name = \"gpg\"", "`algorithm.advantage.compensate_flat` makes up for groups without signal"),
+        (
+            "name = \"gpg\"",
+            "`algorithm.advantage.compensate_flat` makes up for groups without signal",
+        ),
     ] {
         refused(&replaying(&format!("{CORRECTED}\n{keys}")), &[start, part]);
     }
