@@ -46,6 +46,16 @@ pub fn runs_needed(values: &[f64], tests: usize) -> Option<f64> {
     (mean != 0.0).then(|| ((quantile + POWER) * deviation / mean).powi(2).ceil())
 }
 
+/// Returns the mean; `None` without a value.
+///
+/// ```text
+/// x̄ = (1/n) Σ xᵢ
+/// ```
+pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    (n > 0.0).then(|| sum / n)
+}
+
 /// Returns the number t such that a variable of Student's distribution lies between -t and t with the probability `level`, by
 /// bisection. NaN without degrees of freedom, or if `level` is not between 0 and 1.
 pub fn student_quantile(level: f64, freedom: usize) -> f64 {

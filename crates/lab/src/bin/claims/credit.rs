@@ -6,10 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use maverl::run_dir::{SampleRecord, read_rollouts, read_samples};
 use maverl::trajectory::Episode;
-use maverl_lab::statistics::correlation;
+use maverl_lab::statistics::{correlation, mean};
 use serde::{Deserialize, Serialize};
-
-use crate::quantity::mean;
 
 /// Quantities of credit of a run, as means over its steps and players.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]

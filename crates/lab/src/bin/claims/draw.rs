@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use maverl_lab::statistics::mean;
+
 use crate::claims::Claim;
 use crate::comparison::Outcomes;
-use crate::quantity::{ArmOutcome, Measure, interpolate_at, mean};
+use crate::quantity::{ArmOutcome, Measure, interpolate_at};
 
 /// Colours of the arms, in their order.
 const COLOURS: [&str; 3] = ["#c0392b", "#1f6fb2", "#2e8b57"];

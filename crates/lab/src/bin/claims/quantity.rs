@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use maverl_lab::statistics::mean;
 use serde_json::Value;
 
 use crate::credit::CreditQuantities;
@@ -192,16 +193,6 @@ fn policy_values(row: &BTreeMap<String, Value>, what: &str) -> BTreeMap<String, 
         Some((policy.to_owned(), value.as_f64()?))
     });
     values.collect()
-}
-
-/// Returns the mean; `None` without a value.
-///
-/// ```text
-/// x̄ = (1/n) Σ xᵢ
-/// ```
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-    (n > 0.0).then(|| sum / n)
 }
 
 /// Returns the median; of an even number of values, the mean of the two in the middle. `None` without a value.

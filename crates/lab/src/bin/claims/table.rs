@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use maverl::eval::Interval;
+use maverl_lab::statistics::mean;
 
 use crate::catalog::all_claims;
 use crate::claims::{Arm, Claim, ClaimTest, RunBudget, SettingLists};
 use crate::comparison::{ArmComparison, Outcomes, TestVerdict, compare_claim};
-use crate::quantity::{ArmOutcome, Measure, mean};
+use crate::quantity::{ArmOutcome, Measure};
 
 /// Largest number of seeds that is written as a number.
 const MANY: f64 = 1000.0;
