@@ -1,4 +1,4 @@
-"""Recomputes the quantities of credit of claims in word games from the recorded episodes and samples alone.
+"""Recomputes the quantities of credit of claims from the recorded episodes and samples alone.
 
     python3 tests/python/recompute_claims.py runs/claims/mixers-separate
     python3 tests/python/recompute_claims.py runs/claims/*
@@ -69,20 +69,21 @@ def updated_steps(run):
     return steps
 
 
-def players_of_step(run, step, game):
-    """Returns the advantages and contributions of a step, by player."""
+def seats_of_step(run, step, game):
+    """Returns the advantages and contributions of a step, by seat. Seats outside of word games have no contributions."""
     name = f"step-{step:06}.jsonl.zst"
     played = episodes(run / "rollouts" / name)
-    players = {}
+    found = {}
     for line in lines(run / "samples" / name):
         if "sample" not in line:
             continue
         sample = line["sample"]
         words, seats = played[sample["episode"]]
-        player = int(seats[sample["turn"]].split("#")[1])
+        agent, _, index = seats[sample["turn"]].partition("#")
         advantage = sample.get("taught", sample["advantage"]) * sample.get("factor", 1.0)
-        players.setdefault(player, []).append((advantage, contribution(game, words, player)))
-    return players
+        share = contribution(game, words, int(index)) if agent == "games/player" else None
+        found.setdefault((agent, index), []).append((advantage, share))
+    return found
 
 
 def mean(values):
@@ -90,7 +91,9 @@ def mean(values):
 
 
 def correlation(pairs):
-    """Returns Pearson's correlation; None if one side does not vary."""
+    """Returns Pearson's correlation; None without contributions, or if one side does not vary."""
+    if any(share is None for _, share in pairs):
+        return None
     if any(max(side) - min(side) <= 1e-9 for side in zip(*pairs)):
         return None
     means = [mean(side) for side in zip(*pairs)]
@@ -109,9 +112,9 @@ def game_of(run):
 
 
 def recompute(run):
-    """Returns the quantities of a run: means over its steps and players."""
+    """Returns the quantities of a run: means over its steps and seats."""
     game = game_of(run)
-    turns = [turns for step in updated_steps(run) for turns in players_of_step(run, step, game).values()]
+    turns = [turns for step in updated_steps(run) for turns in seats_of_step(run, step, game).values()]
     correlations = [correlation(pairs) for pairs in turns]
     return {
         "correlation": mean([r for r in correlations if r is not None]),

@@ -236,6 +236,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
             test(Measure::Solved, "Dr. MAS", "GRPO over turns"),
             test(Measure::Spikes, "Dr. MAS", "GRPO over turns"),
             test(Measure::Peak, "Dr. MAS", "GRPO over turns"),
+            test(Measure::Bias, "Dr. MAS", "GRPO over turns"),
         ],
     },
     Claim {

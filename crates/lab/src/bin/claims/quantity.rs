@@ -26,7 +26,7 @@ pub(crate) struct ArmOutcome {
     pub(crate) solved: f64,
     /// Steps of its training.
     pub(crate) steps: Vec<StepMetrics>,
-    /// Quantities of credit; empty outside of word games.
+    /// Quantities of credit; empty if the claim is not about them.
     pub(crate) credit: CreditQuantities,
 }
 
@@ -58,9 +58,9 @@ pub(crate) enum Measure {
     Peak,
     /// Reward at the largest KL that both runs reach.
     RewardAtKl,
-    /// Correlation of a player's advantages with its contributions.
+    /// Correlation of a seat's advantages with its contributions, in word games.
     Credit,
-    /// Absolute mean advantage of a player.
+    /// Absolute mean advantage of a seat.
     Bias,
 }
 

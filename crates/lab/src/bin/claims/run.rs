@@ -56,7 +56,7 @@ struct RunResults {
     given: Value,
     /// Share of solved tasks, by arm.
     solved: BTreeMap<String, f64>,
-    /// Quantities of credit; empty outside of word games.
+    /// Quantities of credit; empty if the claim is not about them.
     #[serde(default)]
     credit: CreditQuantities,
 }
@@ -145,14 +145,18 @@ impl TrainingRun {
     fn describe_inputs(&self, arguments: &ClaimArguments) -> Value {
         let arms: BTreeMap<&str, SettingLists> =
             self.arms_of_run().map(|arm| (arm.name, arm.played)).collect();
-        json!({
+        let mut given = json!({
             "base": self.claim.base,
             "set": self.arm.set,
             "played": arms,
             "budget": format!("{:?}", self.claim.budget),
             "tasks": arguments.tasks,
             "more": arguments.set,
-        })
+        });
+        if self.has_credit() {
+            given["credit"] = Value::from(true);
+        }
+        given
     }
 
     /// Returns the recorded results; `None` if the run has other settings or is not finished.
@@ -200,7 +204,7 @@ impl TrainingRun {
         Ok(true)
     }
 
-    /// Returns the quantities of credit of a finished run, over the steps that updated a policy; none outside of word games.
+    /// Returns the quantities of credit of a finished run, over the steps that updated a policy; none if the claim is not about them.
     fn measure_credit(&self, dir: &Path) -> Result<CreditQuantities> {
         if !self.has_credit() {
             return Ok(CreditQuantities::default());
