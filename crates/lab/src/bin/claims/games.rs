@@ -10,7 +10,7 @@ const SEEDS: u64 = 20;
 const SUCCESS: (&str, f64) = ("rollout/score/team", 1.0);
 
 /// A word game with the files of `maverl_lab::games::write_games`. A reply is one word, and a reply that is none has no penalty.
-pub(crate) const GAME: &str = r#"
+const GAME: &str = r#"
 [task]
 data = "words.jsonl"
 tasks_per_step = 4
