@@ -102,8 +102,8 @@ learners *ARGS:
 environments *ARGS:
     cargo run --release -p maverl-lab --bin environments -- {{ARGS}}
 
-# Checks claims of papers on small runs, five seeds each (about half an hour on two idle cores; finished runs are kept):
-# `just claims --write docs/src/claims.md` writes the page's tables and drawings.
+# Checks claims of papers on small runs (about two hours on two idle cores; finished runs are kept, so it may be stopped and started
+# again, and `just claims mixers-separate` runs one claim): `just claims --write docs/src/claims.md` writes the tables and drawings.
 claims *ARGS:
     cargo run --release -p maverl-lab --bin claims -- {{ARGS}}
 

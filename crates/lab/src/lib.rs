@@ -9,7 +9,9 @@
 //! - `make_generalist`: generates `builtin:generalist`: `builtin:tiny` trained on replies of every example's team in its
 //!   environment.
 
+pub mod games;
 pub mod measure;
+pub mod statistics;
 pub mod teach;
 
 use std::path::{Path, PathBuf};

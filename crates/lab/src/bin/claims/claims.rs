@@ -1,4 +1,4 @@
-//! Claims of the literature, each with the runs that are compared.
+//! Claims of the literature, each with the runs that are compared: those in teams that ship.
 
 use crate::quantity::Measure;
 
@@ -12,6 +12,8 @@ pub(crate) struct Claim {
     pub(crate) base: &'static str,
     /// Training of each run.
     pub(crate) budget: RunBudget,
+    /// Runs of each arm.
+    pub(crate) seeds: u64,
     /// Arms of the comparison.
     pub(crate) arms: &'static [Arm],
     /// Expected differences.
@@ -53,6 +55,9 @@ pub(crate) struct ClaimTest {
     /// Name of the other arm.
     pub(crate) other: &'static str,
 }
+
+/// Runs of each arm. The number is fixed before the first one.
+const SEEDS: u64 = 10;
 
 /// Mean score of the team's answers in a step.
 const SCORE: (&str, f64) = ("rollout/score_mean", 1.0);
@@ -187,13 +192,14 @@ const fn test(measure: Measure, better: &'static str, other: &'static str) -> Cl
     ClaimTest { measure, better, other }
 }
 
-/// All claims.
+/// Claims in teams that ship.
 pub(crate) static CLAIMS: [Claim; 7] = [
     Claim {
         name: "drmas-shared",
         title: "Dr. MAS beats GRPO and removes gradient spikes, one policy for the team",
         base: SEARCH,
         budget: RunBudget::Steps(24),
+        seeds: SEEDS,
         arms: &[
             arm("GRPO", "grpo", &[&[r#"algorithm.name="grpo""#]]),
             arm("Dr. MAS", "drmas", &[&[r#"algorithm.name="drmas""#]]),
@@ -211,6 +217,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "Dr. MAS beats GRPO and removes gradient spikes, a policy for each agent",
         base: SEARCH,
         budget: RunBudget::Steps(24),
+        seeds: SEEDS,
         arms: &[
             arm("GRPO", "grpo", &[SEPARATE, &[r#"algorithm.name="grpo""#]]),
             arm(
@@ -229,6 +236,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
             test(Measure::Solved, "Dr. MAS", "GRPO over turns"),
             test(Measure::Spikes, "Dr. MAS", "GRPO over turns"),
             test(Measure::Peak, "Dr. MAS", "GRPO over turns"),
+            test(Measure::Bias, "Dr. MAS", "GRPO over turns"),
         ],
     },
     Claim {
@@ -236,6 +244,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "A co-trained team beats agents that were trained alone, and one agent at equal tokens",
         base: INFERENCE,
         budget: RunBudget::Tokens(30_000),
+        seeds: SEEDS,
         arms: &[
             arm("co-trained team", "team", &[MAPORL, CRITIC, TWO_DEBATERS]),
             Arm {
@@ -263,6 +272,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "Advantages along the chain of agents beat the team's reward for every reply",
         base: RELAY,
         budget: RunBudget::Steps(24),
+        seeds: SEEDS,
         arms: &[
             arm(
                 "shared",
@@ -285,6 +295,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "A pair that exchanges policies has more reward than one policy at equal KL",
         base: INFERENCE,
         budget: RunBudget::Tokens(30_000),
+        seeds: SEEDS,
         arms: &[
             arm("one policy", "alone", &[REFERENCE, ALONE]),
             Arm {
@@ -308,6 +319,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "An agent's share of a mixed value beats the shared reward",
         base: RELAY,
         budget: RunBudget::Steps(24),
+        seeds: SEEDS,
         arms: &[
             arm(
                 "shared reward",
@@ -347,6 +359,7 @@ pub(crate) static CLAIMS: [Claim; 7] = [
         title: "Separate policies beat a shared one, and sequential updates beat simultaneous ones",
         base: RELAY,
         budget: RunBudget::Steps(24),
+        seeds: SEEDS,
         arms: &[
             arm("shared policy", "shared", &[CRITIC, &[r#"algorithm.name="mappo""#]]),
             arm(

@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use maverl::eval::{Interval, over_runs};
+use maverl::eval::Interval;
+use maverl_lab::statistics::{corrected_interval, runs_needed};
 
 use crate::claims::{Claim, ClaimTest};
 use crate::quantity::{ArmOutcome, Measure};
-
-/// Quantile of the standard normal distribution for a two-sided 95 % interval.
-const Z: f64 = 1.959_963_984_540_054;
-/// Quantile for a power of 80 %.
-const POWER: f64 = 0.841_621_233_572_914;
 
 /// Outcomes by arm and seed.
 pub(crate) type Outcomes = BTreeMap<&'static str, BTreeMap<u64, ArmOutcome>>;
@@ -20,7 +16,7 @@ pub(crate) type Outcomes = BTreeMap<&'static str, BTreeMap<u64, ArmOutcome>>;
 pub(crate) struct ArmComparison {
     /// Means over the seeds: of the arm that is expected to be better, and of the other.
     pub(crate) means: [f64; 2],
-    /// Mean of the differences, the expected arm minus the other, with its 95 % interval.
+    /// Mean of the differences, the expected arm minus the other. The intervals of a claim hold together with 95 %.
     pub(crate) difference: Interval,
     /// Number of seeds with both runs.
     pub(crate) seeds: usize,
@@ -63,48 +59,34 @@ impl TestVerdict {
     }
 }
 
-/// Compares two arms by the differences of runs with the same seed. `None` with fewer than two such seeds.
-pub(crate) fn compare_arms(test: &ClaimTest, outcomes: &Outcomes) -> Option<ArmComparison> {
+/// Compares two arms by the differences of runs with the same seed, in one of `tests` tests of a claim. `None` with fewer than two
+/// such seeds.
+fn compare_arms(test: &ClaimTest, tests: usize, outcomes: &Outcomes) -> Option<ArmComparison> {
     let (ours, theirs) = (outcomes.get(test.better)?, outcomes.get(test.other)?);
     let pairs =
         ours.iter().filter_map(|(seed, run)| test.measure.paired_values([run, theirs.get(seed)?]));
-    compare_pairs(&pairs.collect::<Vec<_>>(), test.measure)
+    compare_pairs(&pairs.collect::<Vec<_>>(), tests, test.measure)
 }
 
-/// Returns the comparison of pairs of values.
+/// Returns the comparison of pairs of values, in one of `tests` tests of a claim.
 ///
 /// ```text
-/// dᵢ = aᵢ - bᵢ                                        one difference for each seed
-/// d̄ ± t · s / √n      s² = Σ (dᵢ - d̄)² / (n - 1)      t: quantile of Student's distribution, n - 1 degrees of freedom
+/// dᵢ = aᵢ - bᵢ          one difference for each seed, with the interval of `corrected_interval`
 /// ```
-fn compare_pairs(pairs: &[[f64; 2]], measure: Measure) -> Option<ArmComparison> {
+fn compare_pairs(pairs: &[[f64; 2]], tests: usize, measure: Measure) -> Option<ArmComparison> {
     if pairs.len() < 2 {
         return None;
     }
     let n = pairs.len() as f64;
     let differences: Vec<f64> = pairs.iter().map(|[a, b]| a - b).collect();
-    let difference = over_runs(&differences)?;
+    let difference = corrected_interval(&differences, tests)?;
     Some(ArmComparison {
         means: [0, 1].map(|side| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n),
         difference,
         seeds: pairs.len(),
         verdict: TestVerdict::from_interval(difference, measure.sign()),
-        needed: seeds_needed(&differences).map(|seeds| seeds.max(n + 1.0)),
+        needed: runs_needed(&differences, tests).map(|seeds| seeds.max(n + 1.0)),
     })
-}
-
-/// Returns the number of seeds with which the 95 % interval of differences with this mean and deviation excludes 0 with a
-/// probability of 80 %, by the normal distribution; `None` if their mean is 0.
-///
-/// ```text
-/// n = ⌈((z₀.₉₇₅ + z₀.₈) · s / d̄)²⌉ = ⌈(2.80 · s / d̄)²⌉
-/// ```
-fn seeds_needed(differences: &[f64]) -> Option<f64> {
-    let n = differences.len() as f64;
-    let mean = differences.iter().sum::<f64>() / n;
-    let squares = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>();
-    let deviation = (squares / (n - 1.0)).sqrt();
-    (mean != 0.0).then(|| ((Z + POWER) * deviation / mean).powi(2).ceil())
 }
 
 /// Returns the comparisons of a claim, each with its test.
@@ -112,7 +94,9 @@ pub(crate) fn compare_claim(
     claim: &'static Claim,
     outcomes: &Outcomes,
 ) -> Vec<(&'static ClaimTest, ArmComparison)> {
-    claim.tests.iter().filter_map(|test| Some((test, compare_arms(test, outcomes)?))).collect()
+    let tests = claim.tests.len();
+    let compared = claim.tests.iter().map(|test| (test, compare_arms(test, tests, outcomes)));
+    compared.filter_map(|(test, found)| Some((test, found?))).collect()
 }
 
 #[cfg(test)]
@@ -125,7 +109,7 @@ mod tests {
     fn a_difference_is_paired_by_seed() {
         // Differences 0.1, 0.2, 0.3: mean 0.2, s = 0.1, half width 4.302653 * 0.1 / sqrt(3) = 0.248414.
         let pairs = [[0.5, 0.4], [0.9, 0.7], [0.6, 0.3]];
-        let comparison = compare_pairs(&pairs, Measure::Solved).unwrap();
+        let comparison = compare_pairs(&pairs, 1, Measure::Solved).unwrap();
         let Interval { mean, low, high } = comparison.difference;
         assert!((mean - 0.2).abs() < 1e-12, "{mean}");
         assert!((low + 0.048_414).abs() < 1e-5 && (high - 0.448_414).abs() < 1e-5, "{low} {high}");
@@ -135,18 +119,18 @@ mod tests {
             Some(4.0),
             "(2.80 * 0.1 / 0.2)^2 = 1.96, but three did not suffice"
         );
-        assert!(compare_pairs(&pairs[..1], Measure::Solved).is_none());
+        assert!(compare_pairs(&pairs[..1], 1, Measure::Solved).is_none());
     }
 
     #[test]
     fn differences_that_are_equal_up_to_rounding_show_nothing() {
         for pairs in [[[0.5, 0.25]; 3], [[0.6, 0.4], [0.2, 0.0], [0.8, 0.6]], [[0.0, 0.25]; 3]] {
-            let comparison = compare_pairs(&pairs, Measure::Solved).unwrap();
+            let comparison = compare_pairs(&pairs, 1, Measure::Solved).unwrap();
             assert!(!comparison.difference.is_known(), "{comparison:?}");
             assert_eq!(comparison.verdict, TestVerdict::NotShown);
             assert_eq!(comparison.needed, Some(4.0), "one more than there are");
         }
-        assert_eq!(compare_pairs(&[[0.5, 0.5]; 3], Measure::Solved).unwrap().needed, None);
+        assert_eq!(compare_pairs(&[[0.5, 0.5]; 3], 1, Measure::Solved).unwrap().needed, None);
     }
 
     #[test]
@@ -161,22 +145,28 @@ mod tests {
 
     #[test]
     fn seeds_without_both_runs_are_left_out() {
-        let outcome = |solved| ArmOutcome { solved, steps: Vec::new() };
+        let outcome = |solved| ArmOutcome { solved, ..ArmOutcome::default() };
         let arm = |runs: &[(u64, f64)]| runs.iter().map(|&(seed, s)| (seed, outcome(s))).collect();
         let outcomes = BTreeMap::from([
             ("a", arm(&[(0, 0.5), (1, 0.6), (3, 0.9)])),
             ("b", arm(&[(0, 0.4), (1, 0.3), (2, 0.1)])),
         ]);
         let test = ClaimTest { measure: Measure::Solved, better: "a", other: "b" };
-        let comparison = compare_arms(&test, &outcomes).unwrap();
+        let comparison = compare_arms(&test, 1, &outcomes).unwrap();
         assert_eq!(comparison.seeds, 2);
         assert!((comparison.difference.mean - 0.2).abs() < 1e-12);
     }
 
     #[test]
-    fn differences_without_a_direction_are_decided_by_no_number_of_seeds() {
-        assert_eq!(seeds_needed(&[0.0, 0.0]), None);
-        assert_eq!(seeds_needed(&[-0.1, 0.3]), Some(63.0), "(2.80 * 0.2828 / 0.1)^2 = 62.8");
+    fn an_interval_that_excludes_zero_alone_may_contain_it_among_others() {
+        // Differences 0.1, 0.15, 0.2: mean 0.15, s = 0.05. Half width 4.302653 · 0.05 / √3 = 0.124207 alone, and
+        // 8.860200 · 0.05 / √3 = 0.255772 among four.
+        let pairs = [[0.5, 0.4], [0.9, 0.75], [0.6, 0.4]];
+        let alone = compare_pairs(&pairs, 1, Measure::Solved).unwrap();
+        let among = compare_pairs(&pairs, 4, Measure::Solved).unwrap();
+        assert!((alone.difference.low - 0.025_793).abs() < 1e-5, "{alone:?}");
+        assert!((among.difference.low + 0.105_772).abs() < 1e-5, "{among:?}");
+        assert_eq!((alone.verdict, among.verdict), (TestVerdict::Shown, TestVerdict::NotShown));
     }
 
     /// Returns a standard normal number (Box and Muller).
@@ -193,12 +183,14 @@ mod tests {
             state as f64 / 2_147_483_647.0
         };
         // Mean 0.1 and deviation 0.25.
-        let seeds = seeds_needed(&[0.1 - 0.25 / 2_f64.sqrt(), 0.1 + 0.25 / 2_f64.sqrt()]).unwrap();
+        let known = [0.1 - 0.25 / 2_f64.sqrt(), 0.1 + 0.25 / 2_f64.sqrt()];
+        let seeds = runs_needed(&known, 1).unwrap();
         assert_eq!(seeds, 50.0, "(2.80 * 0.25 / 0.1)^2 = 49.06");
         let decided = (0..1000).filter(|_| {
             let differences: Vec<f64> =
                 (0..seeds as usize).map(|_| 0.1 + 0.25 * normal(&mut draw)).collect();
-            TestVerdict::from_interval(over_runs(&differences).unwrap(), 1.0) == TestVerdict::Shown
+            let interval = corrected_interval(&differences, 1).unwrap();
+            TestVerdict::from_interval(interval, 1.0) == TestVerdict::Shown
         });
         let power = decided.count() as f64 / 1000.0;
         assert!((0.75..=0.85).contains(&power), "{power}");

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use maverl_lab::statistics::mean;
+
 use crate::claims::Claim;
 use crate::comparison::Outcomes;
-use crate::quantity::{ArmOutcome, Measure, interpolate_at, mean};
+use crate::quantity::{ArmOutcome, Measure, interpolate_at};
 
 /// Colours of the arms, in their order.
 const COLOURS: [&str; 3] = ["#c0392b", "#1f6fb2", "#2e8b57"];
@@ -175,7 +177,7 @@ mod tests {
     fn a_line_is_the_mean_of_the_runs_as_far_as_all_reach() {
         let run = |points: &[(f64, f64)]| {
             let step = |&(tokens, reward)| StepMetrics { tokens, reward, ..StepMetrics::default() };
-            ArmOutcome { solved: 0.0, steps: points.iter().map(step).collect() }
+            ArmOutcome { steps: points.iter().map(step).collect(), ..ArmOutcome::default() }
         };
         let runs = [run(&[(0.0, 0.0), (10.0, 1.0)]), run(&[(0.0, 0.5), (20.0, 0.5)])];
         let line = mean_line(runs.iter().collect(), |run| {

@@ -1,13 +1,16 @@
-//! Checks claims of papers on multi-agent training, with the built-in models and environments: each claim is a pair of
-//! arms that differ in what the claim is about, trained with equal budgets from several seeds.
+//! Checks claims of papers on multi-agent training, with the built-in models and environments and with word games: each claim is
+//! a pair of arms that differ in what the claim is about, trained with equal budgets from several seeds.
 //!
-//! `cargo run --release -p maverl-lab --bin claims` takes about half an hour on two cores; `-- drmas-shared cory` checks only those
-//! two. Finished runs are kept in `runs/claims` and not repeated. `--write docs/src/claims.md` writes the tables into the
-//! page, and the drawings beside it.
+//! `cargo run --release -p maverl-lab --bin claims` checks all claims; `-- drmas-shared cory` checks only those two. Finished runs
+//! are kept in `runs/claims` and not repeated, so it may be stopped and started again. `--write docs/src/claims.md` writes the
+//! tables into the page, and the drawings beside it.
 
+mod catalog;
 mod claims;
 mod comparison;
+mod credit;
 mod draw;
+mod games;
 mod quantity;
 mod run;
 mod table;
@@ -16,13 +19,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
+use maverl_lab::games::write_games;
 use maverl_lab::measure::catch_panic;
 
-use claims::{CLAIMS, Claim};
+use catalog::all_claims;
+use claims::Claim;
 use run::{TrainingRun, read_outcomes};
 
 /// Trains the arms of claims, and compares them by seed.
@@ -30,9 +35,9 @@ use run::{TrainingRun, read_outcomes};
 struct ClaimArguments {
     /// Claims, by their names; all if omitted.
     claims: Vec<String>,
-    /// Runs of each arm.
-    #[arg(long, default_value_t = 5)]
-    seeds: u64,
+    /// Runs of each arm; the number of each claim if omitted.
+    #[arg(long)]
+    seeds: Option<u64>,
     /// Runs at a time. With 0, nothing is trained, and the tables are those of the finished runs.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -53,6 +58,7 @@ struct ClaimArguments {
 fn main() -> Result<()> {
     let arguments = ClaimArguments::parse();
     let claims = chosen_claims(&arguments.claims)?;
+    write_games(&arguments.out)?;
     let failures = run_all(&TrainingRun::all_runs(&claims, arguments.seeds), &arguments);
     println!("{}", format_report(&claims, &arguments)?);
     if let Some(page) = &arguments.write {
@@ -67,27 +73,31 @@ fn main() -> Result<()> {
 /// Returns the claims with these names, or all.
 fn chosen_claims(names: &[String]) -> Result<Vec<&'static Claim>> {
     match names {
-        [] => Ok(CLAIMS.iter().collect()),
+        [] => Ok(all_claims().collect()),
         names => names.iter().map(|name| find_claim(name)).collect(),
     }
 }
 
 /// Returns the claim with a name.
 fn find_claim(name: &str) -> Result<&'static Claim> {
-    CLAIMS.iter().find(|claim| claim.name == name).with_context(|| {
-        let known: Vec<&str> = CLAIMS.iter().map(|claim| claim.name).collect();
+    all_claims().find(|claim| claim.name == name).with_context(|| {
+        let known: Vec<&str> = all_claims().map(|claim| claim.name).collect();
         format!("no claim is called `{name}`; there are {}", known.join(", "))
     })
 }
 
 /// Carries out the runs that are not finished, some at a time, and returns the number of those that failed.
 fn run_all(jobs: &[TrainingRun], arguments: &ClaimArguments) -> usize {
+    let jobs: Vec<&TrainingRun> = jobs.iter().filter(|job| !job.is_finished(arguments)).collect();
     let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let start = Instant::now();
     thread::scope(|scope| {
         for _ in 0..arguments.jobs {
             scope.spawn(|| {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     failures.fetch_add(usize::from(!run_job(job, arguments)), Ordering::Relaxed);
+                    let begun = next.load(Ordering::Relaxed).min(jobs.len());
+                    eprintln!("{}", format_progress(begun, jobs.len(), start.elapsed()));
                 }
             });
         }
@@ -95,12 +105,18 @@ fn run_all(jobs: &[TrainingRun], arguments: &ClaimArguments) -> usize {
     failures.into_inner()
 }
 
-/// Carries out a run that is not finished, and prints how long it took or why it failed. Returns false if it failed.
+/// Formats how many runs have begun, and the time that all of them would take at this pace.
+fn format_progress(begun: usize, all: usize, elapsed: Duration) -> String {
+    let minutes = elapsed.as_secs_f64() / 60.0;
+    let whole = minutes * all as f64 / begun.max(1) as f64;
+    format!("{begun} of {all} runs in {minutes:.1} min; all take about {whole:.0} min")
+}
+
+/// Carries out a run, and prints how long it took or why it failed. Returns false if it failed.
 fn run_job(job: &TrainingRun, arguments: &ClaimArguments) -> bool {
     let start = Instant::now();
     match catch_panic(|| job.run(arguments)) {
-        Ok(false) => {}
-        Ok(true) => eprintln!("{}: {:.0} s", job.name(), start.elapsed().as_secs_f64()),
+        Ok(_) => eprintln!("{}: {:.0} s", job.name(), start.elapsed().as_secs_f64()),
         Err(error) => {
             eprintln!("{} failed: {error:#}", job.name());
             return false;
@@ -128,9 +144,9 @@ fn write_page(page: &Path, claims: &[&'static Claim], arguments: &ClaimArguments
     let images = page.parent().unwrap_or(Path::new("")).join("img/claims");
     fs::create_dir_all(&images)?;
     let mut text = fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let all = CLAIMS.iter().map(|claim| read_outcomes(claim, arguments));
+    let all = all_claims().map(|claim| read_outcomes(claim, arguments));
     let all = all.collect::<Result<Vec<_>>>()?;
-    for (claim, outcomes) in CLAIMS.iter().zip(&all) {
+    for (claim, outcomes) in all_claims().zip(&all) {
         if claims.iter().all(|other| other.name != claim.name) {
             continue;
         }
@@ -198,12 +214,67 @@ mod tests {
     }
 
     #[test]
-    fn every_configuration_is_accepted() {
-        let (arguments, registry) = (
-            ClaimArguments::parse_from(["claims"]),
-            maverl::registry::Registry::collect().unwrap(),
+    fn the_quantities_of_a_word_game_are_those_that_the_records_give() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path();
+        let settings = ["steps=3", "algorithm.advantage.warmup_steps=1"];
+        let given = ["claims", "mixers-separate", "--seeds", "1", "--tasks", "4", "--out"];
+        let mut arguments =
+            ClaimArguments::parse_from(given.into_iter().chain([out.to_str().unwrap()]));
+        arguments.set = settings.map(str::to_owned).to_vec();
+        write_games(out).unwrap();
+        let claims = chosen_claims(&arguments.claims).unwrap();
+        let jobs = TrainingRun::all_runs(&claims, arguments.seeds);
+        assert_eq!((jobs.len(), run_all(&jobs, &arguments)), (3, 0));
+        let outcomes = read_outcomes(claims[0], &arguments).unwrap();
+        let credit = outcomes["shared reward"][&0].credit;
+        // The advantages of six players contain the luck of all of them: about 1 / √6 = 0.41.
+        let correlation = credit.correlation.unwrap();
+        assert!((0.1..0.7).contains(&correlation), "{credit:?}");
+        assert!(credit.bias.unwrap() < 1.0, "{credit:?}");
+
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let script = root.join("tests/python/recompute_claims.py");
+        let mut command = std::process::Command::new("python3");
+        let recomputed = command.arg(script).arg(out.join("mixers-separate")).output();
+        let zstd = std::process::Command::new("zstd").arg("--version").output();
+        let (Ok(recomputed), Ok(_)) = (recomputed, zstd) else {
+            eprintln!("skipped: Python and zstd are needed to recompute the quantities");
+            return;
+        };
+        let printed = String::from_utf8_lossy(&recomputed.stdout);
+        let problem = String::from_utf8_lossy(&recomputed.stderr);
+        assert!(recomputed.status.success(), "{printed}{problem}");
+        assert!(printed.contains("3 runs agree"), "{printed}");
+    }
+
+    #[test]
+    fn a_claim_has_its_own_number_of_seeds_unless_one_is_given() {
+        let claims = chosen_claims(&["cory", "happo-match"].map(str::to_owned)).unwrap();
+        let count = |seeds, name: &str| {
+            let runs = TrainingRun::all_runs(&claims, seeds);
+            runs.iter().filter(|run| run.claim.name == name && run.arm.run != "alone").count()
+        };
+        assert_eq!((count(None, "cory"), count(None, "happo-match")), (10, 40));
+        assert_eq!((count(Some(3), "cory"), count(Some(3), "happo-match")), (3, 6));
+    }
+
+    #[test]
+    fn progress_tells_how_long_all_runs_take() {
+        assert_eq!(
+            format_progress(5, 20, Duration::from_secs(90)),
+            "5 of 20 runs in 1.5 min; all take about 6 min"
         );
-        for job in TrainingRun::all_runs(&CLAIMS.iter().collect::<Vec<_>>(), 1) {
+    }
+
+    #[test]
+    fn every_configuration_is_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        write_games(dir.path()).unwrap();
+        let out = dir.path().to_str().unwrap();
+        let arguments = ClaimArguments::parse_from(["claims", "--out", out]);
+        let registry = maverl::registry::Registry::collect().unwrap();
+        for job in TrainingRun::all_runs(&all_claims().collect::<Vec<_>>(), Some(1)) {
             let plans = job.team_plans(&arguments, &registry);
             plans.unwrap_or_else(|error| panic!("{}: {error}", job.name()));
         }
@@ -212,7 +283,7 @@ mod tests {
     #[test]
     fn tests_name_arms_of_their_claim_and_the_page_has_a_section_of_each() {
         let text = fs::read_to_string(page()).unwrap();
-        for claim in &CLAIMS {
+        for claim in all_claims() {
             for test in claim.tests {
                 let known = |name: &str| claim.arms.iter().any(|arm| arm.name == name);
                 assert!(known(test.better) && known(test.other), "{}", claim.name);

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use maverl_lab::statistics::mean;
 use serde_json::Value;
+
+use crate::credit::CreditQuantities;
 
 /// Number of earlier values that a spike or a drop is compared with.
 const WINDOW: usize = 10;
@@ -17,12 +20,14 @@ const DROP: f64 = 0.2;
 const SMOOTH: usize = 5;
 
 /// Result of an arm with one seed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct ArmOutcome {
     /// Share of held-out tasks that the team solves after training.
     pub(crate) solved: f64,
     /// Steps of its training.
     pub(crate) steps: Vec<StepMetrics>,
+    /// Quantities of credit; empty if the claim is not about them.
+    pub(crate) credit: CreditQuantities,
 }
 
 /// A step of training.
@@ -53,6 +58,10 @@ pub(crate) enum Measure {
     Peak,
     /// Reward at the largest KL that both runs reach.
     RewardAtKl,
+    /// Correlation of a seat's advantages with its contributions, in word games.
+    Credit,
+    /// Absolute mean advantage of a seat.
+    Bias,
 }
 
 impl Measure {
@@ -65,15 +74,22 @@ impl Measure {
             Self::Spikes => "gradient spikes",
             Self::Peak => "largest by median gradient norm",
             Self::RewardAtKl => "reward at equal KL",
+            Self::Credit => "correlation with the contribution",
+            Self::Bias => "bias of the baseline",
         }
     }
 
     /// Sign of an improvement: -1 if less is better.
     pub(crate) const fn sign(self) -> f64 {
         match self {
-            Self::Solved | Self::Reward | Self::RewardAtKl => 1.0,
-            Self::Drops | Self::Spikes | Self::Peak => -1.0,
+            Self::Solved | Self::Reward | Self::RewardAtKl | Self::Credit => 1.0,
+            Self::Drops | Self::Spikes | Self::Peak | Self::Bias => -1.0,
         }
+    }
+
+    /// Returns true if it is computed from recorded samples.
+    pub(crate) const fn is_of_credit(self) -> bool {
+        matches!(self, Self::Credit | Self::Bias)
     }
 
     /// Returns the values of two runs with one seed.
@@ -89,6 +105,8 @@ impl Measure {
                 run.gradient_norms().iter().filter_map(|n| relative_peak(n)).reduce(f64::max)
             }),
             Self::RewardAtKl => at_equal(runs.map(ArmOutcome::by_kl)),
+            Self::Credit => runs.map(|run| run.credit.correlation),
+            Self::Bias => runs.map(|run| run.credit.bias),
         };
         Some([a?, b?])
     }
@@ -162,6 +180,12 @@ pub(crate) fn read_steps(metrics: &str, (reward, factor): (&str, f64)) -> Result
     Ok(steps)
 }
 
+/// Returns the numbers, from 1, of the steps that updated a policy.
+pub(crate) fn updated_steps(steps: &[StepMetrics]) -> Vec<usize> {
+    let updated = steps.iter().enumerate().filter(|(_, step)| !step.norms.is_empty());
+    updated.map(|(place, _)| place + 1).collect()
+}
+
 /// Returns a metric of each policy. `what` is the end of its name.
 fn policy_values(row: &BTreeMap<String, Value>, what: &str) -> BTreeMap<String, f64> {
     let values = row.iter().filter_map(|(key, value)| {
@@ -169,16 +193,6 @@ fn policy_values(row: &BTreeMap<String, Value>, what: &str) -> BTreeMap<String, 
         Some((policy.to_owned(), value.as_f64()?))
     });
     values.collect()
-}
-
-/// Returns the mean; `None` without a value.
-///
-/// ```text
-/// x̄ = (1/n) Σ xᵢ
-/// ```
-pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, n) = values.into_iter().fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-    (n > 0.0).then(|| sum / n)
 }
 
 /// Returns the median; of an even number of values, the mean of the two in the middle. `None` without a value.
@@ -294,7 +308,7 @@ mod tests {
 
     fn run(kl: &[f64], reward: &[f64]) -> ArmOutcome {
         let step = |(&kl, &reward)| StepMetrics { kl, reward, ..StepMetrics::default() };
-        ArmOutcome { solved: 0.0, steps: kl.iter().zip(reward).map(step).collect() }
+        ArmOutcome { steps: kl.iter().zip(reward).map(step).collect(), ..ArmOutcome::default() }
     }
 
     #[test]
@@ -321,6 +335,7 @@ mod tests {
         assert_eq!(steps.iter().map(|step| step.reward).collect::<Vec<_>>(), [0.5, 1.0]);
         assert_eq!(steps.iter().map(|step| step.kl).collect::<Vec<_>>(), [0.2, 0.2]);
         assert_eq!(steps[0].norms, BTreeMap::from([("x".to_owned(), 0.5)]));
+        assert_eq!(updated_steps(&steps), [1]);
         assert!(super::read_steps(rows, ("rollout/none", 1.0)).is_err());
     }
 }

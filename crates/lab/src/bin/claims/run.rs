@@ -14,12 +14,14 @@ use maverl::run_dir::RunLocation;
 use maverl::train::{EndedEpisode, EpisodeSink, Interrupt, Options, SinkError, Weights};
 use maverl_lab::measure::{evaluate_test_split, resolve_plan};
 use orchestras as _; // brings the teams and their agents
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ClaimArguments;
 use crate::claims::{Arm, Claim, RunBudget, SettingLists};
 use crate::comparison::Outcomes;
-use crate::quantity::{ArmOutcome, read_steps};
+use crate::credit::{CreditQuantities, read_credit};
+use crate::quantity::{ArmOutcome, read_steps, updated_steps};
 
 /// File in a run directory with the results of its arms.
 const RESULTS: &str = "claims.json";
@@ -32,7 +34,6 @@ const EVERY_RUN: &[&str] = &[
     "eval.before_and_after=false",
     "checkpoint.every=0",
     "algorithm.max_flat_steps=10000",
-    "record.samples=false",
     "record.tokens_every=0",
     "record.clock=false",
 ];
@@ -46,6 +47,18 @@ pub(crate) struct TrainingRun {
     pub(crate) arm: &'static Arm,
     /// Seed of the run: equal seeds have equal tasks in equal order.
     pub(crate) seed: u64,
+}
+
+/// Results of a finished run.
+#[derive(Serialize, Deserialize)]
+struct RunResults {
+    /// Everything that they depend on.
+    given: Value,
+    /// Share of solved tasks, by arm.
+    solved: BTreeMap<String, f64>,
+    /// Quantities of credit; empty if the claim is not about them.
+    #[serde(default)]
+    credit: CreditQuantities,
 }
 
 /// Stops a run when it has sampled a number of tokens.
@@ -67,15 +80,17 @@ impl EpisodeSink for TokenBudget {
 }
 
 impl TrainingRun {
-    /// Returns all runs of some claims: every run with the first seed, then with the second, and so on.
-    pub(crate) fn all_runs(claims: &[&'static Claim], seeds: u64) -> Vec<Self> {
+    /// Returns all runs of some claims: every run with the first seed, then with the second, and so on. A claim has its own number
+    /// of seeds, unless one is given.
+    pub(crate) fn all_runs(claims: &[&'static Claim], seeds: Option<u64>) -> Vec<Self> {
         let runs: Vec<_> = claims
             .iter()
             .flat_map(|claim| claim.first_arms().into_iter().map(|arm| (*claim, arm)))
             .collect();
-        (0..seeds)
-            .flat_map(|seed| runs.iter().map(move |&(claim, arm)| Self { claim, arm, seed }))
-            .collect()
+        let most = claims.iter().map(|claim| claim.seeds).max().unwrap_or(0);
+        let all = (0..seeds.unwrap_or(most))
+            .flat_map(|seed| runs.iter().map(move |&(claim, arm)| Self { claim, arm, seed }));
+        all.filter(|run| run.seed < seeds.unwrap_or(run.claim.seeds)).collect()
     }
 
     /// Directory of the run.
@@ -88,7 +103,12 @@ impl TrainingRun {
         self.claim.arms.iter().filter(|arm| arm.run == self.arm.run)
     }
 
-    /// Returns the configuration of a team.
+    /// Returns true if a quantity of its claim is computed from recorded samples.
+    fn has_credit(&self) -> bool {
+        self.claim.tests.iter().any(|test| test.measure.is_of_credit())
+    }
+
+    /// Returns the configuration of a team. Its paths are relative to the directory of the runs.
     fn team_sources(&self, set: SettingLists, arguments: &ClaimArguments) -> Sources {
         let steps = match self.claim.budget {
             RunBudget::Steps(steps) => steps,
@@ -98,8 +118,9 @@ impl TrainingRun {
             format!("seed={}", self.seed),
             format!("steps={steps}"),
             format!("eval.tasks={}", arguments.tasks),
+            format!("record.samples={}", self.has_credit()),
         ];
-        let start = Sources::default().text(self.claim.name, self.claim.base, "");
+        let start = Sources::default().text(self.claim.name, self.claim.base, &arguments.out);
         let fixed = [EVERY_RUN].into_iter().chain(set.iter().copied()).flatten();
         let sources = fixed.fold(start, |sources, set| sources.with(*set));
         let rest = own.iter().chain(&arguments.set);
@@ -124,22 +145,30 @@ impl TrainingRun {
     fn describe_inputs(&self, arguments: &ClaimArguments) -> Value {
         let arms: BTreeMap<&str, SettingLists> =
             self.arms_of_run().map(|arm| (arm.name, arm.played)).collect();
-        json!({
+        let mut given = json!({
             "base": self.claim.base,
             "set": self.arm.set,
             "played": arms,
             "budget": format!("{:?}", self.claim.budget),
             "tasks": arguments.tasks,
             "more": arguments.set,
-        })
+        });
+        if self.has_credit() {
+            given["credit"] = Value::from(true);
+        }
+        given
     }
 
-    /// Returns the recorded shares of solved tasks by arm; `None` if the run has other settings or is not finished.
-    fn recorded_shares(&self, arguments: &ClaimArguments) -> Option<BTreeMap<String, f64>> {
+    /// Returns the recorded results; `None` if the run has other settings or is not finished.
+    fn recorded_results(&self, arguments: &ClaimArguments) -> Option<RunResults> {
         let text = fs::read_to_string(self.run_dir(&arguments.out).join(RESULTS)).ok()?;
-        let results: Value = serde_json::from_str(&text).ok()?;
-        (results["given"] == self.describe_inputs(arguments))
-            .then(|| serde_json::from_value(results["solved"].clone()).ok())?
+        let results: RunResults = serde_json::from_str(&text).ok()?;
+        (results.given == self.describe_inputs(arguments)).then_some(results)
+    }
+
+    /// Returns true if its results are recorded.
+    pub(crate) fn is_finished(&self, arguments: &ClaimArguments) -> bool {
+        self.recorded_results(arguments).is_some()
     }
 
     /// Trains and evaluates, unless that is done. Returns true if it was not.
@@ -148,7 +177,7 @@ impl TrainingRun {
     ///
     /// If a configuration is wrong, or a run fails.
     pub(crate) fn run(&self, arguments: &ClaimArguments) -> Result<bool> {
-        if self.recorded_shares(arguments).is_some() {
+        if self.is_finished(arguments) {
             return Ok(false);
         }
         let (dir, registry) = (self.run_dir(&arguments.out), Registry::collect()?);
@@ -164,20 +193,35 @@ impl TrainingRun {
         let runtime = tokio::runtime::Runtime::new()?;
         runtime.block_on(maverl::train(&plan, &registry, options))?;
         let trained = Weights::Run(dir.clone(), Which::Last);
-        let mut shares = BTreeMap::new();
+        let mut solved = BTreeMap::new();
         for (arm, plan) in &played {
             let scores = runtime.block_on(evaluate_test_split(plan, &registry, &trained))?;
-            shares.insert(*arm, scores.mean());
+            solved.insert((*arm).to_owned(), scores.mean());
         }
-        let results = json!({ "given": self.describe_inputs(arguments), "solved": shares });
+        let (given, credit) = (self.describe_inputs(arguments), self.measure_credit(&dir)?);
+        let results = RunResults { given, solved, credit };
         fs::write(dir.join(RESULTS), serde_json::to_string_pretty(&results)?)?;
         Ok(true)
+    }
+
+    /// Returns the quantities of credit of a finished run, over the steps that updated a policy; none if the claim is not about them.
+    fn measure_credit(&self, dir: &Path) -> Result<CreditQuantities> {
+        if !self.has_credit() {
+            return Ok(CreditQuantities::default());
+        }
+        let steps = read_steps(&read_metrics(dir)?, self.arm.reward)?;
+        read_credit(dir, &updated_steps(&steps))
     }
 
     /// Name in messages.
     pub(crate) fn name(&self) -> String {
         format!("{}/{}-{}", self.claim.name, self.arm.run, self.seed)
     }
+}
+
+fn read_metrics(dir: &Path) -> Result<String> {
+    let path = dir.join("metrics.jsonl");
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 /// Reads the outcomes of the finished runs of a claim.
@@ -188,14 +232,14 @@ impl TrainingRun {
 pub(crate) fn read_outcomes(claim: &'static Claim, arguments: &ClaimArguments) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
     for job in TrainingRun::all_runs(&[claim], arguments.seeds) {
-        let Some(shares) = job.recorded_shares(arguments) else { continue };
-        let path = job.run_dir(&arguments.out).join("metrics.jsonl");
-        let metrics = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let Some(results) = job.recorded_results(arguments) else { continue };
+        let metrics = read_metrics(&job.run_dir(&arguments.out))?;
         for arm in job.arms_of_run() {
-            let share = shares.get(arm.name).copied();
+            let share = results.solved.get(arm.name).copied();
             let solved = share.ok_or_else(|| anyhow!("{} has no `{}`", job.name(), arm.name))?;
             let steps = read_steps(&metrics, arm.reward).with_context(|| job.name())?;
-            outcomes.entry(arm.name).or_default().insert(job.seed, ArmOutcome { solved, steps });
+            let outcome = ArmOutcome { solved, steps, credit: results.credit };
+            outcomes.entry(arm.name).or_default().insert(job.seed, outcome);
         }
     }
     Ok(outcomes)

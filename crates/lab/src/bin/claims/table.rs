@@ -3,10 +3,12 @@
 use std::fmt::Write;
 
 use maverl::eval::Interval;
+use maverl_lab::statistics::mean;
 
-use crate::claims::{Arm, CLAIMS, Claim, ClaimTest, RunBudget, SettingLists};
+use crate::catalog::all_claims;
+use crate::claims::{Arm, Claim, ClaimTest, RunBudget, SettingLists};
 use crate::comparison::{ArmComparison, Outcomes, TestVerdict, compare_claim};
-use crate::quantity::{ArmOutcome, Measure, mean};
+use crate::quantity::{ArmOutcome, Measure};
 
 /// Largest number of seeds that is written as a number.
 const MANY: f64 = 1000.0;
@@ -21,7 +23,7 @@ pub(crate) fn format_tables(claim: &'static Claim, outcomes: &Outcomes) -> Strin
     if comparisons.is_empty() {
         text += "Not measured.\n";
     } else {
-        text += "| quantity | expected better | other | means | difference (95 %) | seeds | verdict | seeds to decide |\n\
+        text += "| quantity | expected better | other | means | difference (95 % together) | seeds | verdict | seeds to decide |\n\
                  |---|---|---|---|---|---|---|---|\n";
     }
     for (test, comparison) in &comparisons {
@@ -40,13 +42,13 @@ pub(crate) fn format_tables(claim: &'static Claim, outcomes: &Outcomes) -> Strin
     text
 }
 
-/// Formats one line per claim, with the verdicts of its tests. The outcomes are those of [`CLAIMS`], in their order. A claim
+/// Formats one line per claim, with the verdicts of its tests. The outcomes are those of [`all_claims`], in their order. A claim
 /// without runs keeps its line in `page`.
 pub(crate) fn format_summary(outcomes: &[Outcomes], page: &str) -> String {
     let mut text =
         "| claim | budget of a run | shown | not shown | opposite |\n|---|---|---|---|---|\n"
             .to_owned();
-    for (claim, outcomes) in CLAIMS.iter().zip(outcomes) {
+    for (claim, outcomes) in all_claims().zip(outcomes) {
         let comparisons = compare_claim(claim, outcomes);
         let budget = match claim.budget {
             RunBudget::Steps(steps) => format!("{steps} steps of equally many episodes"),
@@ -120,7 +122,11 @@ fn format_row(test: &ClaimTest, comparison: &ArmComparison) -> String {
 /// Returns the number of digits of a quantity.
 const fn decimal_places(measure: Measure) -> usize {
     match measure {
-        Measure::Solved | Measure::Reward | Measure::RewardAtKl => 3,
+        Measure::Solved
+        | Measure::Reward
+        | Measure::RewardAtKl
+        | Measure::Credit
+        | Measure::Bias => 3,
         Measure::Drops | Measure::Spikes | Measure::Peak => 2,
     }
 }
@@ -194,15 +200,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::claims::CLAIMS;
 
     #[test]
     fn claims_without_runs_keep_their_lines_of_the_summary() {
-        let none = vec![Outcomes::new(); CLAIMS.len()];
+        let claims = all_claims().count();
+        let none = vec![Outcomes::new(); claims];
         let first = format_summary(&none, "");
-        assert_eq!(first.matches("not measured").count(), 3 * CLAIMS.len(), "{first}");
+        assert_eq!(first.matches("not measured").count(), 3 * claims, "{first}");
         let page = first.replacen("| not measured | not measured |", "| reward | – |", 1);
         assert_eq!(format_summary(&none, &page), page);
-        assert_eq!(page.lines().count(), CLAIMS.len() + 2);
+        assert_eq!(page.lines().count(), claims + 2);
     }
 
     #[test]
@@ -219,13 +227,14 @@ mod tests {
     fn a_row_has_the_difference_and_its_verdict() {
         let test = &CLAIMS[0].tests[0];
         let arm = |solved: [f64; 2]| {
-            let outcome = |solved| ArmOutcome { solved, steps: Vec::new() };
+            let outcome = |solved| ArmOutcome { solved, ..ArmOutcome::default() };
             (0..).zip(solved.map(outcome)).collect()
         };
         let outcomes =
             Outcomes::from([(test.better, arm([0.9, 0.8])), (test.other, arm([0.5, 0.39]))]);
         let found = compare_claim(&CLAIMS[0], &outcomes);
-        let expected = "| solved after training | Dr. MAS | GRPO | 0.850, 0.445 | +0.405 (+0.341 to +0.469) | 2 | shown | – |\n";
+        // Five tests: the half width is 63.656741 · 0.005.
+        let expected = "| solved after training | Dr. MAS | GRPO | 0.850, 0.445 | +0.405 (+0.087 to +0.723) | 2 | shown | – |\n";
         assert_eq!(format_row(test, &found[0].1), expected);
     }
 }
