@@ -72,11 +72,8 @@ fn check_advance(
         let found = "a program plays the episodes, whose calls have no fixed order";
         reasons.push((found.to_owned(), format!("declare the team as an orchestra, {off}")));
     }
-    for (at, found) in served_environments(config, registry) {
-        let found = format!(
-            "`{}` has {found} of a server, whose sessions would be kept while an episode waits for weights",
-            at.join(".")
-        );
+    for (_, found) in served_environments(config, registry) {
+        let found = format!("{found} of a server, which would have to wait while an episode waits for weights");
         reasons.push((found, format!("use another environment, {off}")));
     }
     let trained = policies.iter().filter(|policy| policy.trained);
