@@ -124,32 +124,6 @@ impl Rollout {
     pub fn runner(&self) -> &EpisodeRunner {
         &self.runner
     }
-
-    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
-    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
-        self.play_from(requests.into_iter().map(|request| (request, None)).collect())
-    }
-
-    /// Plays every episode as [`Rollout::play`] does, from the recorded turns that it begins with, if there are any.
-    pub fn play_from(&self, requests: Vec<BegunRequest>) -> Playing {
-        Playing::new(self, requests)
-    }
-
-    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
-    /// order. Dropping the future ends every episode.
-    pub async fn collect(
-        &self,
-        requests: Vec<EpisodeRequest>,
-        mut ended: impl FnMut(&Episode),
-    ) -> Vec<Episode> {
-        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
-        let mut playing = self.play(requests);
-        while let Some((place, episode)) = playing.next().await {
-            ended(&episode);
-            episodes[place] = Some(episode);
-        }
-        episodes.into_iter().flatten().collect()
-    }
 }
 
 /// Request for one episode, and the recorded turns that it begins with.

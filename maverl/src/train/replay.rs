@@ -208,7 +208,8 @@ pub async fn replay(
         let observers = Observers::new(progress);
         let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
-        let later = load_weights(&mut training, plan, (run, recorded), &**progress).await?;
+        let of = (recorded.step, &recorded.episode);
+        let later = load_weights(&mut training, plan, run, of, &**progress).await?;
         let at = (recorded.step.saturating_sub(1), &recorded.episode);
         let rollout = training.rollout_of(at, later.clone());
         let bound = mismatch_bound(plan);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
-use super::{BegunRequest, Rollout};
+use super::{BegunRequest, EpisodeRequest, Rollout};
 use crate::rollout::gate::EpisodeGate;
 use crate::trajectory::Episode;
 
@@ -36,6 +36,32 @@ impl Playing {
 }
 
 impl Rollout {
+    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
+    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
+        self.play_from(requests.into_iter().map(|request| (request, None)).collect())
+    }
+
+    /// Plays every episode as [`Rollout::play`] does, from the recorded turns that it begins with, if there are any.
+    pub fn play_from(&self, requests: Vec<BegunRequest>) -> Playing {
+        Playing::new(self, requests)
+    }
+
+    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
+    /// order. Dropping the future ends every episode.
+    pub async fn collect(
+        &self,
+        requests: Vec<EpisodeRequest>,
+        mut ended: impl FnMut(&Episode),
+    ) -> Vec<Episode> {
+        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
+        let mut playing = self.play(requests);
+        while let Some((place, episode)) = playing.next().await {
+            ended(&episode);
+            episodes[place] = Some(episode);
+        }
+        episodes.into_iter().flatten().collect()
+    }
+
     /// Plays an episode with a permit, if it needs one. Teachers score its turns.
     async fn play_admitted(self, (request, prefix): BegunRequest) -> Episode {
         let mut permit = match self.admission.clone() {

@@ -12,25 +12,26 @@ use crate::run_dir::{Origin, RunDir, RunDirError, read_rollouts};
 use crate::train::ahead::played_versions;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
-use crate::train::replay::RecordedEpisode;
 use crate::train::run::trainable::Trainable;
 use crate::train::training::Training;
+use crate::trajectory::Episode;
 
-/// Loads into new policies the weights that the first turn of an episode of a run had. Returns the versions of all its turns, if
-/// the episode went on with newer weights (`rollout.advance_turns`).
+/// Loads into new policies the weights that the first turn of an episode of a step of a run had. Returns the versions of all its
+/// turns, if the episode went on with newer weights (`rollout.advance_turns`).
 pub(super) async fn load_weights(
     training: &mut Training<'_>,
     plan: &Plan,
-    (run, recorded): (&RunDir, &RecordedEpisode),
+    run: &RunDir,
+    (step, episode): (u64, &Episode),
     progress: &dyn Progress,
 ) -> Result<Option<TurnVersions>, TrainError> {
-    let row = run.metrics()?.remove(&recorded.step);
-    let schedule = played_versions(plan, recorded.step, row.as_ref());
+    let row = run.metrics()?.remove(&step);
+    let schedule = played_versions(plan, step, row.as_ref());
     return_to(training, run, schedule.first, progress).await?;
     if schedule.turns == 0 {
         return Ok(None);
     }
-    let turns = recorded.episode.turns.iter();
+    let turns = episode.turns.iter();
     let last = turns.map(|turn| schedule.version(&turn.path)).max().unwrap_or(schedule.first);
     if last > schedule.first {
         progress.note(&format!("steps to {last} learned again for later turns"));
