@@ -47,15 +47,8 @@ impl EpisodeGate {
         queue: Option<Queue>,
         permit: Option<EpisodePermit>,
     ) -> Self {
-        let (waiting, paused, since) = (0, 0, Instant::now());
-        let state = GateState {
-            permit,
-            waiting,
-            paused,
-            since,
-            waited: Duration::ZERO,
-            ended: false,
-        };
+        let (since, waited) = (Instant::now(), Duration::ZERO);
+        let state = GateState { permit, waiting: 0, paused: 0, since, waited, ended: false };
         let (state, admitting) = (Mutex::new(state), tokio::sync::Mutex::default());
         Self { versions, queue, state, admitting }
     }
@@ -69,7 +62,8 @@ impl EpisodeGate {
         let mut state = self.state();
         if state.paused > 0 {
             let now = Instant::now();
-            state.waited += now - state.since;
+            let waited = now - state.since;
+            state.waited += waited;
             state.since = now;
         }
         std::mem::take(&mut state.waited)
@@ -106,7 +100,11 @@ impl EpisodeGate {
         let permit = Arc::clone(admission).acquire(*rank).await;
         let unneeded = {
             let mut state = self.state();
-            if state.waiting == 0 && !state.ended { state.permit.replace(permit) } else { Some(permit) }
+            if state.waiting == 0 && !state.ended {
+                state.permit.replace(permit)
+            } else {
+                Some(permit)
+            }
         };
         drop(unneeded);
     }

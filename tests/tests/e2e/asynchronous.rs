@@ -24,9 +24,9 @@ fn staleness(number: u64) -> String {
 /// Returns the number of updates of a policy in the first steps of a run.
 fn learned(run: &Run, policy: &str, steps: u64) -> u64 {
     let rows = run.steps();
-    let rows = rows[..steps as usize].iter().rev();
-    let version = rows.map(|row| row[format!("policy/{policy}/version")].as_f64());
-    version.flatten().next().unwrap_or(0.0) as u64
+    let mut rows = rows[..steps as usize].iter().rev();
+    let version = rows.find_map(|row| row[format!("policy/{policy}/version")].as_f64());
+    version.unwrap_or(0.0) as u64
 }
 
 /// Returns the versions of the policies that sampled the turns of episodes, without repetition.
@@ -209,7 +209,7 @@ fn a_run_whose_turns_wait_for_weights_repeats_with_any_threads_delays_and_limits
         let staleness = staleness(k);
         let more = [staleness.as_str(), "rollout.advance_turns=1", more];
         let more: Vec<&str> = more.into_iter().filter(|set| !set.is_empty()).collect();
-        let set = [&WALK[..], &["steps=5", "runtime.threads=1", "eval.every=2"], &more].concat();
+        let set = [&WALK[..], &["steps=5", "runtime.threads=1", "eval.every=2"], &more[..]].concat();
         let one = lab.train(&format!("one-{k}"), &set);
         let other = lab.train(&format!("other-{k}"), &[&set[..], &unsteady].concat());
         assert_same(&one, &other);
@@ -268,7 +268,7 @@ fn what_cannot_go_on_with_newer_weights_is_refused_by_name() {
     let told = lab.run(&["check", "run.toml", "--set", turns]).failed();
     told.says(&["`rollout.advance_turns` is 1, and `rollout.staleness` is 0", "`staleness = 1`"]);
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/program.toml");
-    let told = lab.run(&[&["check", program], &set[..]].concat()).failed();
+    let told = lab.run(&[&["check", program][..], &set].concat()).failed();
     told.says(&["`rollout.advance_turns` is 1, and a program plays the episodes"]);
     let server = InferenceServer::start(Protocol::Sglang, &lab.path("model"), Manner::default());
     let served = over("sglang", &[&server]);
@@ -444,6 +444,20 @@ fn two_ranks_play_ahead_what_one_plays_and_repeat_to_the_byte() {
         assert_eq!(one.episodes(step), two.episodes(step), "version 0 plays step {step}");
     }
     assert_eq!(versions(&two.episodes(4)), [1]);
+    let unsteady = [&set[..], &["environment.jitter_ms=40"]].concat();
+    assert_same(&two, &crate::ranks::train(&lab, "again", 2, &unsteady));
+}
+
+#[test]
+fn two_ranks_whose_turns_wait_for_weights_repeat_to_the_byte() {
+    let lab = lab();
+    let more = ["steps=4", "rollout.staleness=2", "rollout.advance_turns=1", "runtime.threads=1"];
+    let set = [&WALK[..], &more].concat();
+    let two = crate::ranks::train(&lab, "two", 2, &set);
+    for step in 1..=4 {
+        let first = step.saturating_sub(3);
+        assert_eq!(versions(&two.episodes(step)), (first..step).collect::<Vec<_>>(), "{step}");
+    }
     let unsteady = [&set[..], &["environment.jitter_ms=40"]].concat();
     assert_same(&two, &crate::ranks::train(&lab, "again", 2, &unsteady));
 }
