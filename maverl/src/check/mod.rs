@@ -188,7 +188,7 @@ fn check_assigned(
     let on = (assignment, *models);
     warnings.extend(team::check_teachers(config, algorithm, on, loaded.tasks(), problems));
     team::check_algorithm(config, algorithm, seats, problems);
-    team::check_staleness(config, algorithm, used, problems);
+    team::check_staleness(config, registry, algorithm, used, problems);
     let compared = (seats.as_slice(), rewards, teachers.as_slice());
     team::check_branches(config, registry, algorithm, compared, problems);
     team::check_critics(algorithm, policies, workers, models, problems);

@@ -352,6 +352,10 @@ pub struct RolloutConfig {
     /// as many batches are played while a step is updated.
     #[setting(range = 0..=64, level = "team")]
     pub staleness: u64,
+    /// Number of turns after which an episode goes on with the next weights, up to those that its step trains; 0: an episode has
+    /// one version of the weights. It needs `staleness` above 0.
+    #[setting(level = "team")]
+    pub advance_turns: u64,
     /// Branches of played episodes, for estimators that compare them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[setting(table)]

@@ -56,12 +56,13 @@ pub trait ChatBackend: Send + Sync {
         Ok(Response::recorded(recorded))
     }
 
-    /// Samples recorded tokens again, from their prompt and their seed; `None` if the backend has no tokens.
+    /// Samples the recorded tokens of a turn again, from their prompt and their seed; `None` if the backend has no tokens.
     fn sample_again<'a>(
         &'a self,
+        path: &'a TurnPath,
         recorded: &'a Tokens,
     ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
-        let _ = recorded;
+        let _ = (path, recorded);
         None
     }
 }

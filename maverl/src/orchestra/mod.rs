@@ -5,6 +5,7 @@ mod blocking;
 mod branch;
 mod conversation;
 mod episode;
+mod gate;
 mod player;
 mod prefix;
 mod requests;
@@ -17,6 +18,8 @@ pub use backend::{Ask, AskLimits, ChatBackend, Response};
 pub use conversation::Conversation;
 #[doc(hidden)]
 pub use episode::{EpisodeState, Member};
+#[doc(hidden)]
+pub use gate::TurnGate;
 #[doc(hidden)]
 pub use player::EpisodePlayer;
 #[doc(hidden)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::agent::Prompt;
 use crate::orchestra::backend::{Ask, AskLimits, ChatBackend, Response};
 use crate::orchestra::conversation::Conversation;
+use crate::orchestra::gate::TurnGate;
 use crate::orchestra::times::{RequestTimes, Timer};
 use crate::trajectory::{Fault, Role, Seat, TurnPath};
 
@@ -20,6 +21,8 @@ pub struct RequestOptions {
     pub times: Option<Arc<RequestTimes>>,
     /// Receiver of the replies.
     pub listener: Option<ReplyListener>,
+    /// Gate that each turn passes before its request is sent.
+    pub gate: Option<Arc<dyn TurnGate>>,
 }
 
 impl RequestOptions {
@@ -30,6 +33,9 @@ impl RequestOptions {
         conversation: &mut Conversation,
         mut ask: Ask,
     ) -> Result<Response, Fault> {
+        if let Some(gate) = &self.gate {
+            gate.pass(&ask.seat, &ask.path).await?;
+        }
         if let Some(instruction) = &self.instruction {
             add_instruction(&mut ask.prompt, instruction);
         }

@@ -108,9 +108,16 @@ fn staleness_text(plan: &Plan) -> String {
         1 => ("one batch".to_owned(), "a step".to_owned()),
         _ => (format!("{staleness} batches"), format!("{staleness} steps")),
     };
+    let newer = match plan.config.rollout.advance_turns {
+        0 => String::new(),
+        1 => ", and an episode goes on with the next weights after each turn, up to those that its step trains".to_owned(),
+        turns => format!(
+            ", and an episode goes on with the next weights after every {turns} turns, up to those that its step trains"
+        ),
+    };
     format!(
         "while a step is updated, {batches} of later steps are played: the weights of a step's episodes are {behind} behind those \
-         that it trains; copies of weights take {}, and a second cache of keys and values may take as much as the first\n",
+         that it trains{newer}; copies of weights take {}, and a second cache of keys and values may take as much as the first\n",
         bytes(snapshots)
     )
 }

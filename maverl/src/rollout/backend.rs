@@ -13,14 +13,17 @@ use crate::orchestra::{
 use crate::rollout::later_system::takes_later_system;
 use crate::rollout::prompt::{NextPrompt, PromptRoom, next_prompt, prompt_tokens, text_prompt};
 use crate::rollout::structured::FormattedTokenizer;
+use crate::rollout::versions::TurnVersions;
 use crate::runtime::{Completion, Policy, Request, RuntimeError, Sampling, Watch};
 use crate::tools::{CallFormat, ReplyFormat, ThoughtFormat};
-use crate::trajectory::{Fault, FaultKind, Finish, Tokens, Turn};
+use crate::trajectory::{Fault, FaultKind, Finish, Tokens, Turn, TurnPath};
 
 /// A policy that generates the replies of a seat. Token in, token out: a conversation is only appended to, and sampled
 /// tokens are never encoded again.
 pub struct ModelBackend {
     policy: Policy,
+    /// Versions of the policy's weights by turn, and its index in each version, if an episode goes on with newer ones.
+    versions: Option<(Arc<TurnVersions>, usize)>,
     sampling: Arc<Sampling>,
     stop_ids: Vec<u32>,
     overflow: Overflow,
@@ -42,7 +45,22 @@ impl ModelBackend {
         let stop_ids = [policy.tokenizer().stop_ids(), &sampling.stop_ids].concat();
         let (sampling, takes_later_system) = (Arc::new(sampling), OnceLock::new());
         let format = ReplyFormat::of_model(policy.tokenizer(), calls, &thoughts);
-        Self { policy, sampling, stop_ids, overflow, history, takes_later_system, format }
+        let versions = None;
+        Self { policy, versions, sampling, stop_ids, overflow, history, takes_later_system, format }
+    }
+
+    /// Returns the same backend with weights that depend on the turn: those of the policy of an index in its version.
+    #[must_use]
+    pub(super) fn with_versions(self, versions: Arc<TurnVersions>, index: usize) -> Self {
+        Self { versions: Some((versions, index)), ..self }
+    }
+
+    /// Returns the policy with the weights that sample the turn of a path.
+    fn policy(&self, path: &TurnPath) -> Result<Policy, Fault> {
+        match &self.versions {
+            Some((versions, index)) => versions.policy(path, *index),
+            None => Ok(self.policy.clone()),
+        }
     }
 
     async fn answer(&self, conversation: &mut Conversation, ask: Ask) -> Result<Response, Fault> {
@@ -51,7 +69,7 @@ impl ModelBackend {
         let watch = request_begin().map(Watch::of_begin);
         let request =
             Request { prompt: next.ids.clone(), sampling, seed: ask.seed, watch, grammar: None };
-        let completion = self.policy.generate(request).await.map_err(fault)?;
+        let completion = self.policy(&ask.path)?.generate(request).await.map_err(fault)?;
         let ids = reply_ids(&completion.ids, &self.stop_ids);
         let reply = self.policy.tokenizer().decode_keeping(ids, &self.format.kept);
         Ok(self.record_reply(conversation, next, completion, reply, ask.seed))
@@ -77,13 +95,13 @@ impl ModelBackend {
     }
 
     /// Samples as many tokens as are recorded: limits of the request are not recorded, and change no token before them.
-    async fn again(&self, recorded: &Tokens) -> Result<Tokens, Fault> {
+    async fn again(&self, path: &TurnPath, recorded: &Tokens) -> Result<Tokens, Fault> {
         let mut sampling = (*self.sampling).clone();
         sampling.max_tokens = recorded.completion.len().max(1);
         sampling.temperature = recorded.temperature;
         let (prompt, seed) = (recorded.prompt.clone(), recorded.seed);
         let request = Request::new(prompt, Arc::new(sampling), seed);
-        let completion = self.policy.generate(request).await.map_err(fault)?;
+        let completion = self.policy(path)?.generate(request).await.map_err(fault)?;
         Ok(Tokens {
             completion: completion.ids,
             logprobs: completion.logprobs,
@@ -191,9 +209,10 @@ impl ChatBackend for ModelBackend {
 
     fn sample_again<'a>(
         &'a self,
+        path: &'a TurnPath,
         recorded: &'a Tokens,
     ) -> Option<BoxFuture<'a, Result<Tokens, Fault>>> {
-        Some(self.again(recorded).boxed())
+        Some(self.again(path, recorded).boxed())
     }
 }
 

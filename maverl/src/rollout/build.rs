@@ -36,7 +36,7 @@ impl Rollout {
         policies: &[Policy],
     ) -> Result<Self, RolloutError> {
         Self::start_with(plan, registry, |seat| {
-            model_backend(plan, policies, seat, seat.sampling.temperature)
+            Arc::new(model_backend(plan, policies, seat, seat.sampling.temperature))
         })
     }
 
@@ -86,14 +86,30 @@ impl Rollout {
     /// this one.
     #[must_use]
     pub fn at_temperature(&self, plan: &Plan, policies: &[Policy], temperature: f32) -> Self {
-        self.with_backends(plan, |seat| model_backend(plan, policies, seat, temperature))
+        self.with_backends(plan, |seat| self.backend(plan, policies, seat, temperature))
     }
 
     /// Returns the same team with the policies that `plan` assigns to its seats. It shares the rest with this one.
     #[must_use]
     pub fn with_plan(&self, plan: &Plan, policies: &[Policy]) -> Self {
         self.with_backends(plan, |seat| {
-            model_backend(plan, policies, seat, seat.sampling.temperature)
+            self.backend(plan, policies, seat, seat.sampling.temperature)
+        })
+    }
+
+    /// Returns the backend of a seat: with the versions of its policy, if turns have weights of their own.
+    fn backend(
+        &self,
+        plan: &Plan,
+        policies: &[Policy],
+        seat: &SeatPlan,
+        temperature: f32,
+    ) -> Arc<dyn ChatBackend> {
+        let backend = model_backend(plan, policies, seat, temperature);
+        let versions = self.versions().filter(|versions| versions.contains(&seat.seat));
+        Arc::new(match versions {
+            Some(versions) => backend.with_versions(Arc::clone(versions), seat.policy),
+            None => backend,
         })
     }
 
@@ -239,17 +255,17 @@ fn model_backend(
     policies: &[Policy],
     seat: &SeatPlan,
     temperature: f32,
-) -> Arc<dyn ChatBackend> {
+) -> ModelBackend {
     let mut sampling = seat.sampling.clone();
     sampling.temperature = temperature;
     let policy = policies[seat.policy].clone();
     let rollout = &plan.config.rollout;
-    Arc::new(ModelBackend::new(
+    ModelBackend::new(
         policy,
         sampling,
         rollout,
         plan.reply_format(plan.policies[seat.policy].worker),
-    ))
+    )
 }
 
 fn penalties(plan: &Plan) -> BTreeMap<Seat, f64> {

@@ -13,6 +13,7 @@ mod endpoint;
 mod episode_rewards;
 mod error;
 mod fault;
+mod gate;
 mod later_system;
 mod mixture;
 mod plain;
@@ -27,6 +28,7 @@ mod servers;
 mod structured;
 mod teachers;
 mod unjudged;
+mod versions;
 
 #[doc(hidden)]
 pub mod testing;
@@ -60,6 +62,7 @@ pub use seed::episode_seed;
 #[doc(hidden)]
 pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
 pub(crate) use teachers::EndpointTeachers;
+pub(crate) use versions::{PolicyVersions, TurnSchedule, TurnVersions, updated_seats};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Episodes that run concurrently, and the run of one episode from start to score.
 
+mod playing;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroUsize;
@@ -13,14 +15,21 @@ use tokio::task::JoinSet;
 use crate::IntoMap;
 use crate::agent::AskError;
 use crate::env::{DynEnvironment, EnvError};
-use crate::orchestra::{DynOrchestra, EpisodeState, Member, Prefix, RequestOptions, RequestTimes};
+use crate::orchestra::{
+    DynOrchestra, EpisodeState, Member, Prefix, RequestOptions, RequestTimes, TurnGate,
+};
 use crate::rollout::admission::Admission;
 use crate::rollout::endpoint::{EndpointUsage, Endpoints};
 use crate::rollout::episode_rewards::EpisodeRewards;
 use crate::rollout::fault::{bounded_reward, panic_fault, timeout_fault};
+use crate::rollout::gate::{EpisodeGate, Queue};
 use crate::rollout::teachers::EndpointTeachers;
+use crate::rollout::versions::TurnVersions;
 use crate::task::{Score, Task};
 use crate::trajectory::{Episode, Fault, FaultKind, Outcome, Seat};
+
+#[doc(hidden)]
+pub use playing::Playing;
 
 /// A team that plays many episodes concurrently. Cheap to clone.
 #[derive(Clone)]
@@ -32,14 +41,17 @@ pub struct Rollout {
     teachers: Option<Arc<EndpointTeachers>>,
     max_episodes: NonZeroUsize,
     /// Permits that rollouts share which are played at once, and the rank of this one.
-    admission: Option<(Arc<Admission>, u64)>,
+    admission: Option<Queue>,
+    /// Versions of the weights of turns, if an episode goes on with newer ones.
+    versions: Option<Arc<TurnVersions>>,
 }
 
 impl Rollout {
     /// Creates a rollout with a maximum number of concurrent episodes.
     pub fn new(runner: EpisodeRunner, max_episodes: NonZeroUsize) -> Self {
         let (runner, endpoints) = (Arc::new(runner), Arc::default());
-        Self { runner, endpoints, teachers: None, max_episodes, admission: None }
+        let (teachers, admission, versions) = (None, None, None);
+        Self { runner, endpoints, teachers, max_episodes, admission, versions }
     }
 
     /// Creates a rollout of a team with endpoints.
@@ -92,6 +104,17 @@ impl Rollout {
         Self { admission, ..self.clone() }
     }
 
+    /// Returns the same team, whose episodes go on with newer weights. Policies that it gets later are of these versions.
+    #[must_use]
+    pub(crate) fn with_versions(&self, versions: Option<TurnVersions>) -> Self {
+        Self { versions: versions.map(Arc::new), ..self.clone() }
+    }
+
+    /// Returns the versions of the weights of turns, if an episode goes on with newer ones.
+    pub(super) fn versions(&self) -> Option<&Arc<TurnVersions>> {
+        self.versions.as_ref()
+    }
+
     /// Returns the requests to each endpoint so far, and their cost.
     pub fn usage(&self) -> BTreeMap<String, EndpointUsage> {
         self.endpoints.iter().map(|(name, endpoint)| (name.clone(), endpoint.usage())).into_map()
@@ -100,75 +123,6 @@ impl Rollout {
     /// Returns the runner of the team.
     pub fn runner(&self) -> &EpisodeRunner {
         &self.runner
-    }
-
-    /// Plays every episode, `rollout.max_episodes` concurrently. The result yields each one as it ends.
-    pub fn play(&self, requests: Vec<EpisodeRequest>) -> Playing {
-        self.play_from(requests.into_iter().map(|request| (request, None)).collect())
-    }
-
-    /// Plays every episode as [`Rollout::play`] does, from the recorded turns that it begins with, if there are any.
-    pub fn play_from(&self, requests: Vec<BegunRequest>) -> Playing {
-        Playing {
-            runner: Arc::clone(&self.runner),
-            teachers: self.teachers.clone(),
-            waiting: requests.into_iter().enumerate(),
-            running: JoinSet::new(),
-            max_episodes: self.max_episodes,
-            admission: self.admission.clone(),
-        }
-    }
-
-    /// Plays every episode, and returns them in the order of the requests. Calls `ended` as each one ends, in arbitrary
-    /// order. Dropping the future ends every episode.
-    pub async fn collect(
-        &self,
-        requests: Vec<EpisodeRequest>,
-        mut ended: impl FnMut(&Episode),
-    ) -> Vec<Episode> {
-        let mut episodes: Vec<Option<Episode>> = requests.iter().map(|_| None).collect();
-        let mut playing = self.play(requests);
-        while let Some((place, episode)) = playing.next().await {
-            ended(&episode);
-            episodes[place] = Some(episode);
-        }
-        episodes.into_iter().flatten().collect()
-    }
-}
-
-/// Episodes that are being run. Dropping it ends all of them.
-#[doc(hidden)]
-pub struct Playing {
-    runner: Arc<EpisodeRunner>,
-    teachers: Option<Arc<EndpointTeachers>>,
-    waiting: std::iter::Enumerate<std::vec::IntoIter<BegunRequest>>,
-    running: JoinSet<(usize, Episode)>,
-    max_episodes: NonZeroUsize,
-    admission: Option<(Arc<Admission>, u64)>,
-}
-
-impl Playing {
-    /// Waits for the next episode that ends, in arbitrary order, and returns it with the index of its request. `None`
-    /// if all have ended. Waiting episodes start when this is called.
-    pub async fn next(&mut self) -> Option<(usize, Episode)> {
-        let free = self.max_episodes.get() - self.running.len();
-        for (place, (request, prefix)) in self.waiting.by_ref().take(free) {
-            let (runner, teachers) = (Arc::clone(&self.runner), self.teachers.clone());
-            let admission = self.admission.clone();
-            self.running.spawn(async move {
-                let _permit = match admission {
-                    Some((admission, rank)) => Some(admission.acquire(rank).await),
-                    None => None,
-                };
-                let mut episode = runner.play_from(request, prefix).await;
-                if let Some(teachers) = teachers {
-                    teachers.score_turns(&mut episode).await;
-                }
-                (place, episode)
-            });
-        }
-        let joined = self.running.join_next().await?;
-        Some(joined.expect("RO-1: `play` catches every panic"))
     }
 }
 
@@ -239,18 +193,33 @@ impl EpisodeRunner {
     /// Plays one episode as [`EpisodeRunner::play`] does, from the recorded turns that it begins with, if there are any. It is
     /// unscored if the prompt of a recorded turn, or the observation of a recorded action, is another one now.
     pub async fn play_from(&self, request: EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Episode {
-        let branch = prefix.as_ref().map(|prefix| prefix.branch().clone());
-        Episode { branch, ..self.play_turns(request, prefix).await }
+        self.play_through(request, prefix, None).await
     }
 
-    async fn play_turns(&self, request: EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Episode {
+    /// Plays one episode as [`EpisodeRunner::play_from`] does, with turns that wait at a gate, if there is one.
+    async fn play_through(
+        &self,
+        request: EpisodeRequest,
+        prefix: Option<Arc<Prefix>>,
+        gate: Option<&Arc<EpisodeGate>>,
+    ) -> Episode {
+        let branch = prefix.as_ref().map(|prefix| prefix.branch().clone());
+        Episode { branch, ..self.play_turns(request, prefix, gate).await }
+    }
+
+    async fn play_turns(
+        &self,
+        request: EpisodeRequest,
+        prefix: Option<Arc<Prefix>>,
+        gate: Option<&Arc<EpisodeGate>>,
+    ) -> Episode {
         if let Err(panic) = AssertUnwindSafe(self.orchestra.ready()).catch_unwind().await {
             let fault = panic_fault("the orchestra", &*panic);
             return request.end_before_turns(Outcome::Unscored(fault));
         }
-        let table = self.state(&request, prefix);
-        let (answer, outcome) = self.run_orchestra(&table).await;
-        let closed = self.run_isolated("the environment", close(Arc::clone(&table))).await;
+        let table = self.state(&request, prefix, gate);
+        let (answer, outcome) = self.run_orchestra(&table, gate).await;
+        let closed = self.run_isolated("the environment", close(Arc::clone(&table)), None).await;
         let outcome = match (outcome, closed) {
             (Outcome::Scored(_), Err(fault)) => Outcome::Unscored(fault),
             (outcome, _) => outcome,
@@ -266,44 +235,66 @@ impl EpisodeRunner {
         episode
     }
 
-    fn state(&self, request: &EpisodeRequest, prefix: Option<Arc<Prefix>>) -> Arc<EpisodeState> {
+    fn state(
+        &self,
+        request: &EpisodeRequest,
+        prefix: Option<Arc<Prefix>>,
+        gate: Option<&Arc<EpisodeGate>>,
+    ) -> Arc<EpisodeState> {
         let (task, seed) = (request.task.clone(), request.seed);
         let (members, environment) = (Arc::clone(&self.members), Arc::clone(&self.environment));
         let state = EpisodeState::new(task, seed, members, environment).with_prefix(prefix);
-        Arc::new(state.with_environments(&self.environments).with_requests(self.requests.clone()))
+        let gate = gate.map(|gate| Arc::clone(gate) as Arc<dyn TurnGate>);
+        let requests = RequestOptions { gate, ..self.requests.clone() };
+        Arc::new(state.with_environments(&self.environments).with_requests(requests))
     }
 
     /// Opens the environments, runs the orchestra, then scores its answer.
-    async fn run_orchestra(&self, table: &Arc<EpisodeState>) -> (Option<String>, Outcome) {
-        if let Err(fault) = self.run_isolated("the environment", open(Arc::clone(table))).await {
+    async fn run_orchestra(
+        &self,
+        table: &Arc<EpisodeState>,
+        gate: Option<&Arc<EpisodeGate>>,
+    ) -> (Option<String>, Outcome) {
+        let open = open(Arc::clone(table));
+        if let Err(fault) = self.run_isolated("the environment", open, None).await {
             return (None, Outcome::Unscored(fault));
         }
         let run = run(Arc::clone(&self.orchestra), Arc::clone(table));
-        let answer = match self.run_isolated("the orchestra or an agent", run).await {
+        let answer = match self.run_isolated("the orchestra or an agent", run, gate).await {
             Ok(answer) => answer,
             Err(fault) => return (None, Outcome::Unscored(fault)),
         };
         let score = score(Arc::clone(table), answer.clone());
-        match self.run_isolated("the environment's score", score).await {
+        match self.run_isolated("the environment's score", score, None).await {
             Ok(score) => (answer, Outcome::Scored(score)),
             Err(fault) => (answer, Outcome::Unscored(fault)),
         }
     }
 
     /// Runs a part of an episode in a task of its own. Its panic becomes a fault. It is abandoned after the time limit,
-    /// even if it blocks its thread.
+    /// even if it blocks its thread. Waits at a gate do not count.
     async fn run_isolated<T: Send + 'static>(
         &self,
         what: &str,
         part: impl Future<Output = Result<T, Fault>> + Send + 'static,
+        gate: Option<&Arc<EpisodeGate>>,
     ) -> Result<T, Fault> {
         let mut task = JoinSet::new();
         task.spawn(part);
-        match tokio::time::timeout(self.timeout, task.join_next()).await {
-            Err(_elapsed) => Err(timeout_fault(self.timeout)),
-            Ok(None) => unreachable!("a task was spawned"),
-            Ok(Some(Ok(done))) => done,
-            Ok(Some(Err(error))) => Err(match error.try_into_panic() {
+        let mut limit = self.timeout;
+        let joined = loop {
+            match tokio::time::timeout(limit, task.join_next()).await {
+                Ok(joined) => break joined,
+                Err(_elapsed) => limit = gate.map_or(Duration::ZERO, |gate| gate.take_waited()),
+            }
+            if limit.is_zero() {
+                return Err(timeout_fault(self.timeout));
+            }
+        };
+        match joined {
+            None => unreachable!("a task was spawned"),
+            Some(Ok(done)) => done,
+            Some(Err(error)) => Err(match error.try_into_panic() {
                 Ok(panic) => panic_fault(what, &*panic),
                 Err(error) => Fault::new(FaultKind::Orchestra, error.to_string()),
             }),

@@ -4,7 +4,11 @@
 //! episodes are played by that version: replacements of flat tasks, greedy episodes and branches too. So the episodes of a
 //! step depend on its number, and not on time. A checkpoint has the batches that were in flight at its step, and no older
 //! weights.
+//!
+//! With `rollout.advance_turns`, that version plays the first turns of a batch, and later versions the others, up to the one
+//! that its step trains (`rollout/versions.rs`). A turn waits for its version.
 
+mod ages;
 mod batch;
 mod schedule;
 
@@ -12,13 +16,17 @@ use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
+use crate::rollout::{PolicyVersions, TurnSchedule, TurnVersions};
+use crate::runtime::Policy;
 use crate::task::TaskList;
+use crate::train::ahead::ages::Ages;
 use crate::train::ahead::batch::{PlayedBatch, read_batches, write_batch};
 use crate::train::ahead::schedule::Schedule;
 use crate::train::error::TrainError;
@@ -26,7 +34,7 @@ use crate::train::learner::batches::StepPlan;
 use crate::train::step::players::Players;
 use crate::trajectory::Episode;
 
-/// A batch that was issued, and the version of the weights that play it.
+/// A batch that was issued, and the version of the weights that play it, or its first turns.
 struct IssuedBatch {
     version: u64,
     state: BatchState,
@@ -47,19 +55,22 @@ pub(crate) struct BatchesAhead {
     issued: BTreeMap<u64, IssuedBatch>,
     /// Last batches that were trained on, by step: checkpoints that are not complete lack them.
     trained: BTreeMap<u64, Arc<PlayedBatch>>,
+    /// Snapshots of the policies by version.
+    existing: watch::Sender<PolicyVersions>,
 }
 
 impl BatchesAhead {
     /// Returns the batches of a run with staleness, none of which is issued; `None` without staleness.
     pub(crate) fn new(plan: &Plan, tasks: &Arc<TaskList>) -> Option<Self> {
         let (staleness, steps) = (plan.config.rollout.staleness, plan.config.steps);
-        let schedule = Schedule { staleness, steps };
+        let schedule = Schedule { staleness, steps, turns: plan.config.rollout.advance_turns };
         (staleness > 0).then(|| Self {
             schedule,
             plan: Arc::new(plan.clone()),
             tasks: Arc::clone(tasks),
             issued: BTreeMap::new(),
             trained: BTreeMap::new(),
+            existing: watch::Sender::default(),
         })
     }
 
@@ -77,18 +88,51 @@ impl BatchesAhead {
             return Ok(());
         }
         let version = step - 1;
-        let mut policies = Vec::new();
-        for policy in players.policies() {
-            policies.push(policy.snapshot(self.schedule.place(version)).await?);
-        }
+        let policies = self.snapshots(version, players).await?;
         for batch in missing {
             let place = self.schedule.place(batch);
-            let players = players.for_batch((batch, place), &policies);
+            let versions = self.schedule.turns_of(batch, version).map(|schedule| {
+                TurnVersions::new(&self.plan, schedule, self.existing.subscribe())
+            });
+            let players = players.for_batch((batch, place), &policies, versions);
             let playing = self.play(batch, version, players, rates);
             let state = BatchState::Playing(playing);
             self.issued.insert(batch, IssuedBatch { version, state });
         }
         Ok(())
+    }
+
+    /// Lets turns go on that wait for the weights after `version` steps, which the policies have now.
+    pub(crate) async fn advance(
+        &mut self,
+        version: u64,
+        players: &Players,
+    ) -> Result<(), TrainError> {
+        let playing = |batch: &IssuedBatch| matches!(batch.state, BatchState::Playing(_));
+        if self.schedule.turns > 0 && self.issued.values().any(playing) {
+            self.snapshots(version, players).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the snapshots of the version that the policies have now. They replace those of the oldest version, which no
+    /// batch needs any longer.
+    async fn snapshots(
+        &mut self,
+        version: u64,
+        players: &Players,
+    ) -> Result<Vec<Policy>, TrainError> {
+        let existing = self.existing.borrow().get(&version).cloned();
+        if let Some(policies) = existing {
+            return Ok(policies);
+        }
+        let policies = players.snapshots(self.schedule.place(version)).await?;
+        let kept = self.schedule.staleness;
+        self.existing.send_modify(|existing| {
+            existing.retain(|older, _| older + kept >= version);
+            existing.insert(version, policies.clone());
+        });
+        Ok(policies)
     }
 
     /// Starts the task that plays a batch.
@@ -145,14 +189,19 @@ impl BatchesAhead {
     pub(crate) fn metrics(&self, step: u64) -> Metrics {
         let version =
             |batch: u64| self.issued.get(&batch).map_or(step - 1, |issued| issued.version);
-        let played = self.trained.get(&step).map_or(step - 1, |batch| batch.version);
+        let batch = self.trained.get(&step);
+        let played = batch.map_or(step - 1, |batch| batch.version);
         let staleness = (step - 1 - played) as f64;
         let values = [
             (STALENESS, staleness),
             ("async/staleness_mean", staleness),
             ("async/versions", self.schedule.live(step, version).len() as f64),
         ];
-        values.into_iter().collect()
+        let mut metrics: Metrics = values.into_iter().collect();
+        if let Some((schedule, batch)) = self.schedule.turns_of(step, played).zip(batch) {
+            metrics.extend(Ages::of(&self.plan, schedule, &batch.played.episodes).metrics());
+        }
+        metrics
     }
 
     /// Writes the batches that were in flight at a step into the checkpoint of the step. Waits for those that are still played.
@@ -171,6 +220,7 @@ impl BatchesAhead {
     pub(crate) fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         self.trained.clear();
         self.issued.clear();
+        self.existing.send_replace(PolicyVersions::new());
         for (step, played) in read_batches(checkpoint)? {
             let version = played.version;
             let state = BatchState::Played(Arc::new(played));
@@ -191,8 +241,9 @@ pub(crate) fn idle_share(timing: &Metrics) -> Metrics {
 /// Name of the metric of the staleness of a step.
 const STALENESS: &str = "async/staleness_max";
 
-/// Returns the number of steps that the weights had learned that played the episodes of a step, from the row of the step.
-pub(crate) fn played_version(step: u64, row: Option<&Metrics>) -> u64 {
+/// Returns the versions that played the turns of the episodes of a step, from the row of the step.
+pub(crate) fn played_versions(plan: &Plan, step: u64, row: Option<&Metrics>) -> TurnSchedule {
     let staleness = row.and_then(|row| row.get(STALENESS)).unwrap_or(0.0);
-    (step - 1).saturating_sub(staleness as u64)
+    let (last, turns) = (step.saturating_sub(1), plan.config.rollout.advance_turns);
+    TurnSchedule { first: last.saturating_sub(staleness as u64), last, turns }
 }

@@ -4,29 +4,27 @@
 //! stored episodes of the steps between, which needs no generation and gives the same bits.
 
 pub(super) mod alternatives;
+mod weights;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::output::visible;
 use crate::plan::Plan;
 use crate::registry::Registry;
-use crate::rollout::{self, Replayed, RolloutError};
-use crate::run_dir::{Origin, RunDir, RunDirError, TopRecord, read_rollouts};
-use crate::runtime::Runtime;
-use crate::train::ahead::played_version;
+use crate::rollout::{self, Replayed, RolloutError, TurnVersions};
+use crate::run_dir::{RunDir, TopRecord, read_rollouts};
+use crate::runtime::{Policy, Runtime};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::ranks::RankPeers;
 use crate::train::replay::alternatives::alternatives;
-use crate::train::run::trainable::Trainable;
+use crate::train::replay::weights::load_weights;
 use crate::train::step::sink::Observers;
 use crate::train::training::Training;
 use crate::train::training::dataset::Needs;
 use crate::train::training::exact::mismatch_bound;
-use crate::trajectory::Episode;
+use crate::trajectory::{Episode, Turn};
 
 /// Maximum number of names in an error.
 const NAMES: usize = 6;
@@ -200,15 +198,20 @@ pub async fn replay(
                 .to_owned();
         return Err(RolloutError::Servers { name: name.to_owned(), problem }.into());
     }
-    let runtime = Runtime::start(&plan.worker_specs(), &plan.runtime_options())?;
+    // With later weights for later turns, all of them are there at once.
+    let specs = match plan.config.rollout.advance_turns {
+        0 => plan.worker_specs(),
+        _ => plan.training_specs(),
+    };
+    let runtime = Runtime::start(&specs, &plan.runtime_options())?;
     let replayed = async {
         let observers = Observers::new(progress);
         let alone = (observers, &RankPeers::default());
         let mut training = Training::start(plan, registry, &runtime, Needs::Nothing, alone)?;
-        let row = run.metrics()?.remove(&recorded.step);
-        let version = played_version(recorded.step, row.as_ref());
-        return_to(&mut training, run, version, &**progress).await?;
-        let rollout = training.rollout_of(recorded.step.saturating_sub(1), &recorded.episode);
+        let of = (recorded.step, &recorded.episode);
+        let later = load_weights(&mut training, plan, run, of, &**progress).await?;
+        let at = (recorded.step.saturating_sub(1), &recorded.episode);
+        let rollout = training.rollout_of(at, later.clone());
         let bound = mismatch_bound(plan);
         let replayed = match options.scope {
             ReplayScope::Episode => rollout::replay(&rollout, &recorded.episode, bound).await,
@@ -216,7 +219,8 @@ pub async fn replay(
         };
         let top = match options.top {
             Some(top) => {
-                Some(alternatives(&runtime, (recorded.name(), &recorded.episode), top).await?)
+                let policy = |turn: &Turn| policy_of((plan, &runtime), later.as_ref(), turn);
+                Some(alternatives(policy, (recorded.name(), &recorded.episode), top).await?)
             }
             None => None,
         };
@@ -227,82 +231,22 @@ pub async fn replay(
     replayed
 }
 
-/// Loads into new policies the weights that the run had after `steps` steps.
-async fn return_to(
-    training: &mut Training<'_>,
-    run: &RunDir,
-    steps: u64,
-    progress: &dyn Progress,
-) -> Result<(), TrainError> {
-    training.read_episodes_in(run.path());
-    let (from, exact) = match checkpoint(run.path(), steps)? {
-        Some(checkpoint) => {
-            training.load(&checkpoint).await?;
-            (checkpoint.state.step, checkpoint.state.moments.is_exact())
-        }
-        None => {
-            same_start(training, run).await?;
-            (0, true)
-        }
-    };
-    if from < steps {
-        let learned = match steps - from {
-            1 => format!("step {steps}"),
-            _ => format!("steps {} to {steps}", from + 1),
-        };
-        progress.note(&format!("weights after step {from}, and {learned} learned again"));
-        let Origin { config, provenance, .. } = run.origin()?;
-        // A run may have gone on with the moments that it had before the key was changed.
-        let last = Checkpoints::of(run.path()).open(Which::Last);
-        let lost = last.is_ok_and(|last| last.state.moments_lost);
-        if lost || !(config.checkpoint.moments.is_exact() && exact) {
-            progress.warn(
-                "checkpoints of the run have no moments or rounded ones (`checkpoint.moments`); what is learned again from one differs, \
-                 and what followed a resume from one too, so that turns may differ. Steps right after a checkpoint have nothing learned \
-                 again",
-            );
-        }
-        let ranks = provenance.ranks;
-        if ranks > 1 {
-            progress.warn(&format!(
-                "the run had {ranks} ranks; what one rank learns again differs by rounding, so that turns may differ. \
-                 Steps right after a checkpoint have nothing learned again"
-            ));
-        }
-    }
-    let rows = run.metrics()?;
-    for step in from..steps {
-        let episodes = read_rollouts(&run.rollouts(step + 1))?;
-        // The learning rates are those of the row. The plan's may differ: a run that was extended has another schedule.
-        training.learn_again(step, &episodes, rows.get(&(step + 1))).await?;
-    }
-    Ok(())
-}
-
-/// Returns the newest intact checkpoint of at most `steps` steps. A damaged one is skipped: an older one, and the
-/// starting weights, lead to the same result.
-fn checkpoint(run: &Path, steps: u64) -> Result<Option<Checkpoint>, RunDirError> {
-    let checkpoints = Checkpoints::of(run);
-    for step in checkpoints.steps()?.into_iter().rev().filter(|&step| step <= steps) {
-        match checkpoints.open(Which::Step(step)) {
-            Ok(checkpoint) => return Ok(Some(checkpoint)),
-            Err(RunDirError::Damaged { .. }) => {}
-            Err(other) => return Err(other),
-        }
-    }
-    Ok(None)
-}
-
-/// Fails if the starting weights differ from those of the run.
-async fn same_start(training: &Training<'_>, run: &RunDir) -> Result<(), TrainError> {
-    let mut now = run.origin()?;
-    now.provenance.weights.extend(training.fingerprints().await?);
-    Ok(run.compare(&now)?)
+/// Returns the policy with the weights that sampled a turn; `None` if the plan has no such policy.
+fn policy_of(
+    (plan, runtime): (&Plan, &Runtime),
+    versions: Option<&TurnVersions>,
+    turn: &Turn,
+) -> Option<Policy> {
+    let Some(versions) = versions else { return runtime.policy(&turn.policy).cloned() };
+    let index = plan.policies.iter().position(|policy| policy.name == turn.policy)?;
+    versions.policy(&turn.path, index).ok()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::path::Path;
 
     use super::*;
     use crate::run_dir::tests::{episode, origin};

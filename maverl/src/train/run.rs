@@ -78,6 +78,8 @@ pub(super) struct Run<W> {
     saved: u64,
     /// Checkpoints that lack episodes which are still played, the oldest first.
     drafts: VecDeque<(Draft, TrainerState)>,
+    /// True while steps serve only the episodes in flight of the newest checkpoint, because the run goes no further.
+    ends: bool,
     progress: Arc<dyn Progress>,
     interrupt: Interrupt,
     /// Start of the time that no row includes yet.
@@ -143,6 +145,7 @@ impl<W: Trainable> Run<W> {
             state,
             saved,
             drafts: VecDeque::new(),
+            ends: false,
             pending: PendingCheckpoint::default(),
             progress,
             interrupt,
@@ -186,22 +189,20 @@ impl<W: Trainable> Run<W> {
         Ok(())
     }
 
-    /// Runs the remaining steps, until the run is asked to stop.
+    /// Runs the remaining steps, until the run is asked to stop, or stops because all its groups were flat.
     async fn steps(&mut self) -> Result<(), TrainError> {
         (self.clock, self.spans) = (Instant::now(), Vec::new());
-        while self.state.step < self.settings.steps && !self.interrupt.is_raised() {
-            let ahead = if self.work.staleness() > 0 { " and the episodes in flight" } else { "" };
-            self.interrupt.stopping_means(format!("finishing step {}{ahead}", self.state.step + 1));
-            self.step().await?;
+        let (steps, mut flat) = (self.settings.steps, None);
+        while flat.is_none() && self.state.step < steps && !self.interrupt.is_raised() {
+            self.interrupt.stopping_means(self.stopping());
+            flat = self.step().await?.then(|| too_flat(&self.dir, &self.state));
         }
-        if self.saved < self.state.step {
-            self.save().await?;
-        }
-        self.complete_checkpoints(u64::MAX).await?;
-        Ok(self.pending.wait()?)
+        self.end_steps().await?;
+        flat.map_or_else(|| Ok(self.pending.wait()?), Err)
     }
 
-    async fn step(&mut self) -> Result<(), TrainError> {
+    /// Runs a step. Returns true if it is the last one of a run that stops because all its groups were flat.
+    async fn step(&mut self) -> Result<bool, TrainError> {
         self.pending.error_so_far()?;
         let step = self.state.step + 1;
         let mut rollouts = self.dir.begin_rollouts(step)?;
@@ -245,11 +246,11 @@ impl<W: Trainable> Run<W> {
         let checkpoint = &self.settings.checkpoint;
         let due = checkpoint.every > 0 && step.is_multiple_of(checkpoint.every);
         let flat = done.flat && self.state.flat_steps >= self.settings.max_flat_steps;
-        if due || flat || (improved && checkpoint.best) {
+        if !self.ends && (due || flat || (improved && checkpoint.best)) {
             self.save().await?;
         }
-        self.complete_checkpoints(if flat { u64::MAX } else { step }).await?;
-        if flat { Err(too_flat(&self.dir, &self.state)) } else { Ok(()) }
+        self.complete_checkpoints(step).await?;
+        Ok(flat)
     }
 
     /// Writes the records of a step.

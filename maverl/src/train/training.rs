@@ -321,6 +321,7 @@ impl Trainable for Training<'_> {
         let warning = measure::singletons(&stepped.metrics).filter(|_| !expected);
         stepped.warnings_once.extend(warning.map(|warning| ("singletons", warning)));
         if let Some(ahead) = self.ahead.as_mut().map(Mutex::get_mut) {
+            ahead.advance(step + 1, players).await?;
             stepped.metrics.extend(ahead.metrics(step + 1));
             stepped.timing.extend(idle_share(&stepped.timing));
         }
@@ -336,6 +337,11 @@ impl Trainable for Training<'_> {
 
     fn staleness(&self) -> u64 {
         self.plan.config.rollout.staleness
+    }
+
+    fn awaited_steps(&self) -> u64 {
+        let rollout = &self.plan.config.rollout;
+        if rollout.advance_turns > 0 { rollout.staleness.saturating_sub(1) } else { 0 }
     }
 
     async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {

@@ -157,7 +157,7 @@ fn settings() -> Vec<(&'static str, Vec<&'static str>)> {
         ("sequence", with(&sequence)),
         ("mixer", with(&["algorithm.name=\"qmix\"", "algorithm.advantage.credit=\"difference\""])),
         ("critic", with(&["algorithm.name=\"ppo\"", "models.tiny.dtype=\"f16\""])),
-        ("ahead", with(&["rollout.staleness=1"])),
+        ("ahead", with(&["rollout.staleness=1", "rollout.advance_turns=1"])),
         ("groups", with(&REPLAY)),
         ("branches", with(&["algorithm.advantage.kind=\"counterfactual\""])),
         ("pairs", pairs.to_vec()),

@@ -123,6 +123,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("rollout.overflow", &["truncate_observation"]),
     ("rollout.max_unscored", &["0", "1.0"]),
     ("rollout.staleness", &["0", "1", "3"]),
+    ("rollout.advance_turns", &["0"]),
     ("eval.every", &["5"]),
     ("eval.samples", &["4"]),
     ("eval.temperature", &["0.0", "0.1"]),

@@ -195,27 +195,38 @@ fn untrained(name: &str, seats: &[SeatPlan]) -> Option<(String, Option<String>)>
     Some((message, help))
 }
 
-/// Reports a team or an environment that cannot play recorded turns again.
-fn team(config: &Config, registry: &Registry, problems: &mut Problems<'_>) {
-    if config.orchestra.name.as_deref().is_some_and(|name| name.starts_with(PROGRAM)) {
-        let message = "`algorithm.advantage` compares branches, and a program plays the episodes";
-        let help = "a program has the control flow, so it cannot begin with recorded turns: declare the team as an orchestra, or \
-                    use another estimator";
-        problems.conflict(&path(["orchestra", "name"]), message.to_owned(), help.to_owned());
-    }
+/// Returns true if a program plays the episodes.
+pub(super) fn is_program(config: &Config) -> bool {
+    config.orchestra.name.as_deref().is_some_and(|name| name.starts_with(PROGRAM))
+}
+
+/// Returns the keys of the environments that a server answers, with the part of each that it answers.
+pub(super) fn served_environments(
+    config: &Config,
+    registry: &Registry,
+) -> Vec<(Vec<String>, &'static str)> {
     let own = [(path(["environment"]), &config.environment)];
     let others = config.environments.iter().map(|(name, it)| (path(["environments", name]), it));
     let mixed = config.task.mixture.iter();
     let mixed =
         mixed.map(|(name, it)| (path(["task", "mixture", name, "environment"]), &it.environment));
-    for (at, environment) in own.into_iter().chain(others).chain(mixed) {
-        if let Some(found) = served(environment, registry) {
-            let message =
-                format!("`algorithm.advantage` compares branches, and {found} of a server");
-            let help = "recorded actions are executed again, and a server need not answer them as before: use another \
-                        environment or estimator";
-            problems.conflict(&at, message, help.to_owned());
-        }
+    let all = own.into_iter().chain(others).chain(mixed);
+    all.filter_map(|(at, environment)| Some((at, served(environment, registry)?))).collect()
+}
+
+/// Reports a team or an environment that cannot play recorded turns again.
+fn team(config: &Config, registry: &Registry, problems: &mut Problems<'_>) {
+    if is_program(config) {
+        let message = "`algorithm.advantage` compares branches, and a program plays the episodes";
+        let help = "a program has the control flow, so it cannot begin with recorded turns: declare the team as an orchestra, or \
+                    use another estimator";
+        problems.conflict(&path(["orchestra", "name"]), message.to_owned(), help.to_owned());
+    }
+    for (at, found) in served_environments(config, registry) {
+        let message = format!("`algorithm.advantage` compares branches, and {found} of a server");
+        let help = "recorded actions are executed again, and a server need not answer them as before: use another environment \
+                    or estimator";
+        problems.conflict(&at, message, help.to_owned());
     }
 }
 

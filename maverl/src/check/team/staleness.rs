@@ -2,20 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use super::branches::{is_program, served_environments};
 use crate::config::source::{Problems, path};
 use crate::config::{Config, SurrogatePlan};
 use crate::plan::{AlgorithmPlan, PolicyPlan, SeatPlan, WorkerPlan};
+use crate::registry::Registry;
 
 /// Staleness from which a loss that bounds no ratio is reported.
 const UNSTABLE: u64 = 2;
 
-/// Reports what excludes episodes of earlier weights.
+/// Reports what excludes episodes of earlier weights, or episodes that go on with newer ones.
 pub(crate) fn check_staleness(
     config: &Config,
+    registry: &Registry,
     algorithm: &AlgorithmPlan,
     (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
     problems: &mut Problems<'_>,
 ) {
+    check_advance(config, registry, (policies, workers), problems);
     let staleness = config.rollout.staleness;
     if staleness == 0 {
         return;
@@ -44,6 +48,44 @@ pub(crate) fn check_staleness(
     for (found, help) in reasons {
         let message = format!("`rollout.staleness` is {staleness}, and {found}");
         problems.conflict(&path(["rollout", "staleness"]), message, help.to_owned());
+    }
+}
+
+/// Reports what excludes episodes that go on with newer weights (`rollout.advance_turns`).
+fn check_advance(
+    config: &Config,
+    registry: &Registry,
+    (policies, workers): (&[PolicyPlan], &[WorkerPlan]),
+    problems: &mut Problems<'_>,
+) {
+    let turns = config.rollout.advance_turns;
+    if turns == 0 {
+        return;
+    }
+    let off = "or write `advance_turns = 0`";
+    let mut reasons = Vec::new();
+    if config.rollout.staleness == 0 {
+        let found = "`rollout.staleness` is 0: an episode ends before there are newer weights";
+        reasons.push((found.to_owned(), format!("write `staleness = 1` or more, {off}")));
+    }
+    if is_program(config) {
+        let found = "a program plays the episodes, whose calls have no fixed order";
+        reasons.push((found.to_owned(), format!("declare the team as an orchestra, {off}")));
+    }
+    for (_, found) in served_environments(config, registry) {
+        let found = format!("{found} of a server, which would have to wait while an episode waits for weights");
+        reasons.push((found, format!("use another environment, {off}")));
+    }
+    let trained = policies.iter().filter(|policy| policy.trained);
+    let models = trained.map(|policy| workers[policy.worker].model.as_str());
+    let servers = models.filter_map(|model| config.models.get(model)?.rollout_servers.as_deref());
+    for name in servers.collect::<BTreeSet<_>>() {
+        let found = format!("the rollout servers `{name}` sample with the weights of whole batches");
+        reasons.push((found, format!("remove `rollout_servers` of the model, {off}")));
+    }
+    for (found, help) in reasons {
+        let message = format!("`rollout.advance_turns` is {turns}, and {found}");
+        problems.conflict(&path(["rollout", "advance_turns"]), message, help);
     }
 }
 

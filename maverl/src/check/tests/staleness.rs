@@ -14,6 +14,13 @@ fn what_excludes_episodes_of_earlier_weights_is_reported_with_a_remedy() {
             "[rollout]\nstaleness = 2\n[algorithm]\nname = \"cory\"",
             ["agents exchange their policies while", "`staleness = 0`"],
         ),
+        (
+            "[rollout]\nadvance_turns = 2",
+            [
+                "`rollout.advance_turns` is 2, and `rollout.staleness` is 0",
+                "write `staleness = 1` or more, or write `advance_turns = 0`",
+            ],
+        ),
     ] {
         let found = problems(&text(toml), &search());
         let found = found.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -64,6 +71,14 @@ fn a_penalty_on_the_distance_from_the_sampler_has_one_under_staleness_without_a_
     };
     let cases = [(0, ""), (1, ""), (1, "loss.correction = \"truncate\"")];
     assert_eq!(cases.map(|(staleness, more)| warned(staleness, more)), [true, false, true]);
+}
+
+#[test]
+fn episodes_that_go_on_with_newer_weights_need_no_more_snapshots() {
+    let bytes = |toml: &str| plan_of(&text(toml)).summary().workers.remove(0).snapshot_bytes;
+    let (without, with) =
+        ("[rollout]\nstaleness = 3", "[rollout]\nstaleness = 3\nadvance_turns = 1");
+    assert_eq!(bytes(with), bytes(without));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use crate::rollout::TurnSchedule;
+
 /// Versions of a run of `steps` steps. Version `v` is the weights after `v` steps. Step `s`, from 1, trains version
 /// `s - 1` to `s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +12,8 @@ pub(super) struct Schedule {
     /// Number of steps that the weights of a step's episodes are behind those that it trains.
     pub(super) staleness: u64,
     pub(super) steps: u64,
+    /// Number of turns after which an episode goes on with the next version; 0 if it has one version.
+    pub(super) turns: u64,
 }
 
 impl Schedule {
@@ -22,6 +26,12 @@ impl Schedule {
     /// Returns the steps whose batches are in flight while a step is updated.
     pub(super) fn in_flight(self, step: u64) -> RangeInclusive<u64> {
         step + 1..=(step + self.staleness).min(self.steps)
+    }
+
+    /// Returns the versions of the turns of a batch that begins with version `first`; `None` if its episodes have one version.
+    pub(super) fn turns_of(self, batch: u64, first: u64) -> Option<TurnSchedule> {
+        let Self { turns, .. } = self;
+        (turns > 0).then_some(TurnSchedule { first, last: batch - 1, turns })
     }
 
     /// Returns the versions that exist while a step is updated: that of each batch in flight by `version`, and the one that
@@ -45,6 +55,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::trajectory::TurnPath;
 
     /// Returns the version that plays each step.
     fn versions(schedule: Schedule) -> BTreeMap<u64, u64> {
@@ -57,7 +68,7 @@ mod tests {
 
     /// Returns played version, versions and batches in flight of each step.
     fn rows(staleness: u64, steps: u64) -> Vec<(u64, Vec<u64>, Vec<u64>)> {
-        let schedule = Schedule { staleness, steps };
+        let schedule = Schedule { staleness, steps, turns: 0 };
         let versions = versions(schedule);
         let row = |step| {
             let live = schedule.live(step, |batch| versions[&batch]);
@@ -82,7 +93,7 @@ mod tests {
     #[test]
     fn versions_that_are_played_at_once_have_places_of_their_own() {
         for staleness in 0..6 {
-            let schedule = Schedule { staleness, steps: 30 };
+            let schedule = Schedule { staleness, steps: 30, turns: 0 };
             let versions = versions(schedule);
             for step in 1..=30 {
                 let played: BTreeSet<u64> =
@@ -94,21 +105,72 @@ mod tests {
     }
 
     #[test]
-    fn the_schedules_are_those_of_the_recorded_cases() {
+    fn a_turn_is_sampled_by_a_version_that_lives_until_its_step() {
+        for (staleness, turns) in [(1, 1), (3, 1), (3, 2), (5, 4)] {
+            let schedule = Schedule { staleness, steps: 30, turns };
+            for (batch, first) in versions(schedule) {
+                let of_turns = schedule.turns_of(batch, first).unwrap();
+                let played = (0..40).map(|turn| of_turns.version(&TurnPath(vec![turn])));
+                let played: BTreeSet<u64> = played.collect();
+                let expected: BTreeSet<u64> = (first..batch).collect();
+                assert_eq!(played, expected, "staleness {staleness}, {batch}");
+                // As many versions as there are places, so that none is overwritten while the batch is played.
+                assert!(played.len() as u64 <= staleness + 1);
+            }
+        }
+        let one = Schedule { staleness: 3, steps: 30, turns: 0 };
+        assert_eq!(one.turns_of(9, 5), None);
+    }
+
+    /// Returns the recorded cases of a name, or prints why there are none.
+    fn recorded(name: &str) -> Option<Vec<Value>> {
         let Some(root) = std::env::var_os("MAVERL_TEST_DATA") else {
-            return println!("skipped: MAVERL_TEST_DATA is not set");
+            println!("skipped: MAVERL_TEST_DATA is not set");
+            return None;
         };
         let file = std::path::Path::new(&root).join("spec/learning_golden.json");
         let Ok(text) = std::fs::read(&file) else {
-            return println!("skipped: there is no {}", file.display());
+            println!("skipped: there is no {}", file.display());
+            return None;
         };
         let golden: Value = serde_json::from_slice(&text).unwrap();
         let cases = golden["cases"].as_array().unwrap().iter();
-        let cases =
-            cases.filter(|case| case["name"].as_str().unwrap().starts_with("async/schedule/"));
-        let mut checked = 0;
-        for case in cases {
-            let number = |of: &Value| of.as_u64().unwrap();
+        let cases: Vec<Value> = cases
+            .filter(|case| case["name"].as_str().unwrap().starts_with(name))
+            .cloned()
+            .collect();
+        assert!(!cases.is_empty(), "no case is called {name}");
+        Some(cases)
+    }
+
+    fn number(of: &Value) -> u64 {
+        of.as_u64().unwrap()
+    }
+
+    #[test]
+    fn turns_have_the_recorded_versions_up_to_the_one_that_their_step_trains() {
+        for case in recorded("async/advance_turns").unwrap_or_default() {
+            let [staleness, turns] =
+                ["staleness", "advance_turns"].map(|key| number(&case["inputs"][key]));
+            let schedule = Schedule { staleness, steps: 30, turns };
+            let groups = case["inputs"]["groups"].as_array().unwrap();
+            for (group, expected) in groups.iter().zip(case["outputs"]["groups"].as_array().unwrap()) {
+                let (step, first) = (number(&group["step"]), number(&expected["first"]));
+                assert_eq!(versions(schedule)[&step], first);
+                let of_turns = schedule.turns_of(step, first).unwrap();
+                for episode in expected["versions"].as_array().unwrap() {
+                    for (turn, version) in (0..).zip(episode.as_array().unwrap()) {
+                        let found = of_turns.version(&TurnPath(vec![turn]));
+                        assert_eq!(found, number(version).min(step - 1), "step {step}, turn {turn}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_schedules_are_those_of_the_recorded_cases() {
+        for case in recorded("async/schedule/").unwrap_or_default() {
             let numbers = |of: &Value| -> Vec<u64> { serde_json::from_value(of.clone()).unwrap() };
             let [staleness, steps] = ["staleness", "steps"].map(|key| number(&case["inputs"][key]));
             let expected = case["outputs"]["steps"].as_array().unwrap().iter().map(|step| {
@@ -117,8 +179,6 @@ mod tests {
                 (played, numbers(&step["live"]), numbers(&step["in_flight"]))
             });
             assert_eq!(rows(staleness, steps), expected.collect::<Vec<_>>(), "{}", case["name"]);
-            checked += 1;
         }
-        assert!(checked > 0, "no recorded schedule");
     }
 }

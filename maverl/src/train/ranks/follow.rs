@@ -85,6 +85,10 @@ impl<W: Trainable> Trainable for Led<W> {
         self.work.staleness()
     }
 
+    fn awaited_steps(&self) -> u64 {
+        self.work.awaited_steps()
+    }
+
     async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
         self.work.save_in_flight(step, draft).await
     }

@@ -1,22 +1,22 @@
-//! Most probable tokens at each sampled token of a recorded episode, by the weights that policies hold.
+//! Most probable tokens at each sampled token of a recorded episode, by the weights that sampled it.
 
 use std::sync::Arc;
 
 use crate::run_dir::{TopRecord, TopTurn};
-use crate::runtime::{Policy, Request, Runtime, RuntimeError, Sampling, Watch};
-use crate::trajectory::{Episode, Tokens};
+use crate::runtime::{Policy, Request, RuntimeError, Sampling, Watch};
+use crate::trajectory::{Episode, Tokens, Turn};
 
-/// Returns the `top` likeliest tokens at each sampled token of an episode of a name. Turns without tokens are left out.
+/// Returns the `top` likeliest tokens at each sampled token of an episode of a name, by the policy of each turn. Turns without
+/// tokens or a policy are left out.
 pub(crate) async fn alternatives(
-    runtime: &Runtime,
+    policy: impl Fn(&Turn) -> Option<Policy>,
     (name, episode): (String, &Episode),
     top: usize,
 ) -> Result<TopRecord, RuntimeError> {
     let mut turns = Vec::new();
     for (turn, recorded) in episode.turns.iter().enumerate() {
-        let policy = runtime.policy(&recorded.policy);
-        if let Some((policy, tokens)) = policy.zip(recorded.tokens.as_ref()) {
-            turns.push(TopTurn { turn, tokens: likeliest(policy, tokens, top).await? });
+        if let Some((policy, tokens)) = policy(recorded).zip(recorded.tokens.as_ref()) {
+            turns.push(TopTurn { turn, tokens: likeliest(&policy, tokens, top).await? });
         }
     }
     Ok(TopRecord { episode: name, top, turns })

@@ -65,6 +65,35 @@ impl<W: Trainable> Run<W> {
         Ok(())
     }
 
+    /// Returns what a signal to stop means in the step that begins.
+    pub(super) fn stopping(&self) -> String {
+        let step = self.state.step + 1;
+        let last = self.settings.steps.min(step + self.work.awaited_steps());
+        let steps =
+            if last > step { format!("steps {step} to {last}") } else { format!("step {step}") };
+        let ahead = if self.work.staleness() > 0 { " and the episodes in flight" } else { "" };
+        format!("finishing {steps}{ahead}")
+    }
+
+    /// Writes the checkpoint of a run that goes no further, and completes those before it. Its episodes in flight may wait for
+    /// the weights of later steps: these are done too, and repeated when the run is resumed.
+    pub(super) async fn end_steps(&mut self) -> Result<(), TrainError> {
+        if self.saved < self.state.step {
+            self.save().await?;
+        }
+        let awaited = if self.drafts.is_empty() { 0 } else { self.work.awaited_steps() };
+        let last = self.settings.steps.min(self.saved + awaited);
+        self.ends = true;
+        while self.state.step < last {
+            self.step().await?;
+        }
+        // The awaited steps may be the last ones of the run.
+        if self.interrupt.is_raised() && self.saved < self.state.step && last == self.settings.steps {
+            self.save().await?;
+        }
+        self.complete_checkpoints(self.saved + self.work.staleness()).await
+    }
+
     /// Waits for the checkpoint that is written when the run ends. Its error is that of the run, or a warning if there is one already.
     pub(super) fn settle_checkpoint(
         &mut self,

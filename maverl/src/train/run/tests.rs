@@ -29,6 +29,10 @@ struct Stirring {
     flat_from: u64,
     interrupt: (u64, Interrupt),
     staleness: u64,
+    /// Number of steps whose weights the episodes in flight wait for.
+    awaited: u64,
+    /// Number of steps that were done.
+    done: u64,
     /// Weights that play the episodes of each step.
     played: BTreeMap<u64, u64>,
     /// Change that another process makes to the metrics in the step of this number.
@@ -41,8 +45,19 @@ impl Stirring {
     fn new(fuse: u32) -> Self {
         let interrupt = (u64::MAX, Interrupt::default());
         let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
-        let (staleness, played) = (0, BTreeMap::new());
-        Self { weights: 7, fuse, flat_from, interrupt, staleness, played, meddling: None }
+        let (staleness, awaited, done, played) = (0, 0, 0, BTreeMap::new());
+        let meddling = None;
+        Self {
+            weights: 7,
+            fuse,
+            flat_from,
+            interrupt,
+            staleness,
+            awaited,
+            done,
+            played,
+            meddling,
+        }
     }
 
     /// Marks a point at which the process may end.
@@ -75,6 +90,7 @@ impl Trainable for Stirring {
         }
         rollouts.finish()?;
         self.weights = (self.weights ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        self.done = step + 1;
         self.moment()?;
         if step + 1 == self.interrupt.0 {
             self.interrupt.1.raise();
@@ -111,7 +127,13 @@ impl Trainable for Stirring {
         self.staleness
     }
 
+    fn awaited_steps(&self) -> u64 {
+        self.awaited
+    }
+
     async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {
+        // The runs of these tests have at most nine steps.
+        assert!(self.done >= (step + self.awaited).min(9), "the episodes would wait for ever");
         self.moment()?;
         let in_flight = self.played.range(step + 1..step + 1 + self.staleness);
         draft.write("pending.json", &in_flight.collect::<BTreeMap<_, _>>())?;

@@ -38,6 +38,10 @@ pub(crate) trait Trainable {
     fn staleness(&self) -> u64 {
         0
     }
+    /// Returns the number of steps after a step whose weights its episodes in flight wait for.
+    fn awaited_steps(&self) -> u64 {
+        0
+    }
     /// Saves the episodes that were played while a step was updated, which the checkpoint of the step needs. Waits for those
     /// that are still played.
     async fn save_in_flight(&mut self, step: u64, draft: &Draft) -> Result<(), TrainError> {

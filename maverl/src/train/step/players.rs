@@ -20,10 +20,10 @@ use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::rollout::{
     BegunRequest, EndpointTeachers, EndpointUsage, EpisodeRequest, RequestTimes, Rollout,
-    RolloutError, episode_seed,
+    RolloutError, TurnVersions, episode_seed,
 };
 use crate::run_dir::{TurnTime, WorkerSample};
-use crate::runtime::Policy;
+use crate::runtime::{Policy, RuntimeError};
 use crate::task::Task;
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
@@ -114,11 +114,17 @@ impl Players {
     }
 
     /// Returns players of the batch of a step that is played ahead, with these policies, in a place of its own among those that
-    /// are played at once. Episodes of earlier steps begin before its own, and it shows no progress.
-    pub(crate) fn for_batch(&self, (step, place): (u64, usize), policies: &[Policy]) -> Self {
+    /// are played at once. Episodes of earlier steps begin before its own, and it shows no progress. With `versions`, an episode
+    /// goes on with newer policies.
+    pub(crate) fn for_batch(
+        &self,
+        (step, place): (u64, usize),
+        policies: &[Policy],
+        versions: Option<TurnVersions>,
+    ) -> Self {
         let began = Instant::now();
         Self {
-            rollout: self.rollout.with_rank(step),
+            rollout: self.rollout.with_rank(step).with_versions(versions),
             times: Arc::new(RequestTimes::new(move || began.elapsed().as_secs_f64())),
             teachers: self.teachers.clone(),
             samples: Mutex::new(WorkerLoads::begin(policies)),
@@ -170,6 +176,15 @@ impl Players {
     /// Returns the policies in the plan's order.
     pub(crate) fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Returns snapshots of the policies in a place of those that are kept at once.
+    pub(crate) async fn snapshots(&self, place: usize) -> Result<Vec<Policy>, RuntimeError> {
+        let mut snapshots = Vec::new();
+        for policy in &self.policies {
+            snapshots.push(policy.snapshot(place).await?);
+        }
+        Ok(snapshots)
     }
 
     /// Returns the held-out tasks by split.

@@ -76,6 +76,42 @@ async fn an_interrupted_run_waits_for_the_episodes_in_flight_and_can_go_on() {
     assert_eq!(outcome(&dir), outcome(&whole));
 }
 
+/// Returns a run of nine steps whose episodes in flight wait for the weights of the two steps after.
+fn awaiting(interrupted: u64) -> Stirring {
+    let mut work = Stirring { awaited: 2, ..stale(u32::MAX, 3) };
+    work.interrupt.0 = interrupted;
+    work
+}
+
+#[tokio::test]
+async fn an_interrupted_run_does_the_steps_that_its_episodes_in_flight_wait_for_and_repeats_them() {
+    let home = home();
+    let whole = home.path().join("whole");
+    train(RunLocation::New(whole.clone()), 9, awaiting(u64::MAX)).await.unwrap();
+    // The steps, and the step of the newest checkpoint. The last steps of a run have nothing in flight behind them.
+    for (interrupted, steps, newest) in [(3, 5, 3), (5, 7, 5), (7, 9, 9), (8, 9, 9), (9, 9, 9)] {
+        let dir = home.path().join(format!("{interrupted}"));
+        let work = awaiting(interrupted);
+        let report = train(RunLocation::New(dir.clone()), 9, work).await.unwrap();
+        assert_eq!((report.interrupted, report.summary.steps), (true, steps), "{interrupted}");
+        let checkpoint = Checkpoints::of(&dir).open(Which::Last).unwrap();
+        assert_eq!(checkpoint.state.step, newest, "{interrupted}");
+        train(RunLocation::Resume(dir.clone()), 9, awaiting(u64::MAX)).await.unwrap();
+        assert_eq!(outcome(&dir), outcome(&whole), "interrupted in step {interrupted}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_flat_does_the_steps_that_its_episodes_in_flight_wait_for() {
+    let home = home();
+    let dir = home.path().join("a");
+    let work = Stirring { flat_from: 2, ..awaiting(u64::MAX) };
+    let error = train(RunLocation::New(dir.clone()), 9, work).await.unwrap_err();
+    assert!(matches!(error, TrainError::Flat { steps: 3, .. }), "{error}");
+    let checkpoint = Checkpoints::of(&dir).open(Which::Last).unwrap();
+    assert_eq!(checkpoint.state.step, 5);
+}
+
 #[tokio::test]
 async fn checkpoints_at_other_steps_change_nothing_of_a_run_with_episodes_in_flight() {
     let home = home();
