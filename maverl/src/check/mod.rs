@@ -137,7 +137,8 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     };
     let usage = machine::check_machine(&plan, purpose, problems);
     let warnings = [plan.warnings.as_slice(), &usage.warnings].concat();
-    Some(Plan { device_memory: usage.device_memory, warnings, ..plan })
+    let machine::MachineUsage { device_memory, checkpoints, .. } = usage;
+    Some(Plan { device_memory, checkpoints, warnings, ..plan })
 }
 
 /// Reports problems of the files and servers that parts of the reward come from.
@@ -230,6 +231,7 @@ fn without_team(config: Resolved, base: &Path, (environment, mixture): Environme
         algorithm: AlgorithmPlan::from(&config.algorithm),
         rewards: Vec::new(),
         device_memory: Vec::new(),
+        checkpoints: None,
         tasks: PlannedTasks::default(),
         warnings: Vec::new(),
         config,

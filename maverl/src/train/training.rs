@@ -35,7 +35,7 @@ use crate::train::ranks::RankPeers;
 use crate::train::ranks::follow::{Led, end, follow};
 use crate::train::record::measure;
 use crate::train::run::summary::Report;
-use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::run::trainable::{Stepped, Trainable, WriteRest};
 use crate::train::run::{Opened, Run, RunSettings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
@@ -140,6 +140,7 @@ async fn run_on(
         eval: eval.clone(),
         rewards: plan.config.rewards.keys().cloned().collect(),
         checkpoint: plan.config.checkpoint.clone(),
+        checkpoint_line: plan.checkpoint_line(),
         record: plan.config.record.clone(),
         texts: plan.config.track.episodes,
         seats: training.asked_seats(),
@@ -350,8 +351,9 @@ impl Trainable for Training<'_> {
         Ok(self.players.open_in(dir)?)
     }
 
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
-        self.learner.save(draft, self.plan.config.checkpoint.moments).await
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
+        let moments = self.plan.config.checkpoint.moments;
+        self.learner.save(draft, moments, self.plan.copies_checkpoints()).await
     }
 
     async fn share(&self) -> Result<(), TrainError> {

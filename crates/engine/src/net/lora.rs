@@ -35,7 +35,7 @@ use target::{LoraFactor, stored_factor};
 pub use target::{LoraTarget, ParameterPart};
 
 use crate::files::Shards;
-use crate::files::save;
+use crate::files::save::TensorWriter;
 use crate::files::shards::list_problems;
 use crate::files::{HfConfig, ModelError};
 use crate::net::Decoder;
@@ -187,8 +187,18 @@ impl Adapter {
     ///
     /// If a file cannot be written.
     pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        self.save_with(dir, base, &mut TensorWriter::Direct)
+    }
+
+    /// Writes what [`Adapter::save`] writes, tensors by a writer.
+    pub(super) fn save_with(
+        &self,
+        dir: &Path,
+        base: &str,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         self.config.write(dir, base)?;
-        save::one_file(&dir.join(WEIGHTS_FILE), &saved_factors(self.pairs()))
+        writer.put(dir.join(WEIGHTS_FILE), &saved_factors(self.pairs()))
     }
 
     /// Takes the values of an adapter of the same shape from a PEFT directory.

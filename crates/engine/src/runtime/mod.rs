@@ -69,6 +69,7 @@ pub use packed::TopTokens;
 #[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
+pub use checkpoint::PolicyCopy;
 pub use policy::Policy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! Comparison of a plan with this machine: its devices, its memory, and the servers that it is given.
 
 mod available;
+mod checkpoints;
 mod device;
 mod endpoints;
 mod keys;
@@ -13,11 +14,13 @@ mod trackers;
 
 use super::purpose::Purpose;
 use crate::config::source::Problems;
-use crate::plan::{DeviceMemory, Plan};
+use crate::plan::{CheckpointWriting, DeviceMemory, Plan};
 pub use available::available_memory;
 pub(crate) use trackers::missing_part;
 
 pub(super) use endpoints::check_endpoints;
+#[cfg(test)]
+pub(super) use checkpoints::plan_checkpoints;
 #[cfg(test)]
 pub(super) use memory::check_memory;
 pub(super) use rewards::check_reward_servers;
@@ -27,6 +30,8 @@ pub(super) use sharding::check_shard;
 /// What a plan takes of this machine.
 pub(super) struct MachineUsage {
     pub(super) device_memory: Vec<DeviceMemory>,
+    /// Way in which checkpoints are written; `None` if none is.
+    pub(super) checkpoints: Option<CheckpointWriting>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -43,11 +48,13 @@ pub(super) fn check_machine(
     let device_memory = device::predict_memory(plan);
     warnings.extend(device::check_device_memory((plan, &device_memory), problems));
     let used = (plan, device_memory.as_slice());
-    warnings.extend(memory::check_memory(used, purpose, available_memory(), problems));
+    let available = available_memory();
+    warnings.extend(memory::check_memory(used, purpose, available, problems));
+    let checkpoints = checkpoints::plan_checkpoints(used, purpose, available);
     warnings.extend(processor::check_processor());
     warnings.extend(sharding::unused_keys(&plan.config.dist));
     if purpose.is_elsewhere() {
         trackers::check_trackers(&plan.config.track, problems);
     }
-    MachineUsage { device_memory, warnings }
+    MachineUsage { device_memory, checkpoints, warnings }
 }

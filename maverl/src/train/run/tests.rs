@@ -9,12 +9,14 @@ use crate::checkpoint::{Checkpoint, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
+use crate::run_dir::error::At as _;
 use crate::run_dir::tests::{episode, origin};
 use crate::run_dir::{
     EpisodeRow, MANIFEST, Manifest, SampleRecord, SpanRow, StepSamples, TokenRecord, read_episode,
     read_rollouts, read_samples, read_tokens,
 };
 use crate::train::progress::Silent;
+use crate::train::run::trainable::WriteRest;
 use crate::trajectory::Episode;
 
 mod ahead;
@@ -33,6 +35,8 @@ struct Stirring {
     played: BTreeMap<u64, u64>,
     /// Change that another process makes to the metrics in the step of this number.
     meddling: Option<(u64, Meddling)>,
+    /// True if the file of the weights cannot be written.
+    unwritable: Rc<Cell<bool>>,
 }
 
 type Meddling = Box<dyn Fn()>;
@@ -42,7 +46,8 @@ impl Stirring {
         let interrupt = (u64::MAX, Interrupt::default());
         let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
         let (staleness, played) = (0, BTreeMap::new());
-        Self { weights: 7, fuse, flat_from, interrupt, staleness, played, meddling: None }
+        let (meddling, unwritable) = (None, Rc::default());
+        Self { weights: 7, fuse, flat_from, interrupt, staleness, played, meddling, unwritable }
     }
 
     /// Marks a point at which the process may end.
@@ -100,11 +105,14 @@ impl Trainable for Stirring {
         Ok(tasks.map(|bit| episode(&bit.to_string(), 0, self.weights >> bit & 1 == 1, 1)).collect())
     }
 
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
         self.moment()?;
-        let dir = draft.policy("small")?;
-        fs::write(dir.join("model"), self.weights.to_string()).unwrap();
-        self.moment()
+        let (file, weights) = (draft.policy("small")?.join("model"), self.weights.to_string());
+        self.moment()?;
+        if self.unwritable.get() {
+            fs::create_dir(&file).unwrap();
+        }
+        Ok(Box::new(move || Ok(fs::write(&file, weights).at("write", &file)?)))
     }
 
     fn staleness(&self) -> u64 {
@@ -144,6 +152,7 @@ fn settings_of(Origin { config, .. }: &Origin) -> RunSettings {
         eval: config.eval.clone(),
         rewards: Vec::new(),
         checkpoint: config.checkpoint.clone(),
+        checkpoint_line: Some("checkpoints: copied".to_owned()),
         record: config.record.clone(),
         texts: config.track.episodes,
         seats: vec![Seat::only("t/a"), Seat::only("t/never")],
@@ -529,7 +538,7 @@ async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
         async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
             self.0.evaluate(spec).await
         }
-        async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
             self.0.save(draft).await
         }
         async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::*;
@@ -148,8 +150,62 @@ async fn moments_of_muon_are_rounded_and_those_in_8_bits_are_written_as_they_are
     }
 }
 
-/// Updates a policy on two ranks, which have all moments or a half, and returns the file of moments that they save.
-fn saved_by_two(shard: Shard, moments: SavedMoments) -> Vec<u8> {
+/// Returns every file below a directory by its path.
+fn all_files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            let inner = all_files(&path).into_iter();
+            files.extend(inner.map(|(name, bytes)| (path.join(name), bytes)));
+        } else {
+            let bytes = std::fs::read(&path).unwrap();
+            files.insert(path, bytes);
+        }
+    }
+    let relative = |path: PathBuf| path.strip_prefix(dir).unwrap().to_owned();
+    files.into_iter().map(|(path, bytes)| (relative(path), bytes)).collect()
+}
+
+#[tokio::test]
+async fn a_policy_is_written_from_its_copy_as_it_was_before_the_next_updates() {
+    let mut setup = setup(&["p"]);
+    let spec = &mut setup.workers[0].policies[0];
+    (spec.critic, spec.reference) = (Some(CriticSpec::new(Trunk::Own)), true);
+    let runtime = setup.start();
+    let policy = &runtime.policies()[0];
+    let rows = || Batch { lr: 1e-3, ..batch(given_rows(500, -6.0)) };
+    for moments in CHOICES {
+        policy.update(rows()).await.unwrap();
+        policy.update_critic(ranks::values()).await.unwrap();
+        policy.renew_reference().await.unwrap();
+        let [direct, copied] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        policy.save_with(direct.path(), moments).await.unwrap();
+        let copy = policy.copy_with(copied.path(), moments).await.unwrap();
+        let early = all_files(copied.path());
+        assert!(early.keys().all(|name| !name.ends_with("model.safetensors")), "{moments:?}");
+        policy.update(rows()).await.unwrap();
+        policy.update_critic(ranks::values()).await.unwrap();
+        let bytes = copy.byte_count();
+        std::thread::spawn(move || copy.write()).join().unwrap().unwrap();
+        let (direct, copied) = (all_files(direct.path()), all_files(copied.path()));
+        assert!(direct.keys().eq(copied.keys()), "{:?} {:?}", direct.keys(), copied.keys());
+        for (name, bytes) in &direct {
+            assert!(*bytes == copied[name], "{moments:?}: {}", name.display());
+        }
+        let names = ["model", "critic/model", "critic/value_head", "reference/model"];
+        for name in names.map(|name| format!("{name}.safetensors")) {
+            assert!(copied.contains_key(Path::new(&name)), "{name}: {:?}", copied.keys());
+        }
+        let tensors = copied.iter().filter(|(name, _)| name.extension().is_some_and(|e| e == "safetensors"));
+        let tensors: usize = tensors.map(|(_, bytes)| bytes.len()).sum();
+        assert!(bytes < tensors as u64 && tensors as u64 - bytes < tensors as u64 / 50, "{bytes} {tensors}");
+    }
+}
+
+/// Updates a policy on two ranks, which have all moments or a half, and returns the file of moments that they save, from a copy
+/// or at once.
+fn saved_by_two(shard: Shard, moments: SavedMoments, copied: bool) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let mut setup = setup(&["p"]);
     setup.options.shard = shard;
@@ -159,8 +215,11 @@ fn saved_by_two(shard: Shard, moments: SavedMoments) -> Vec<u8> {
         let policy = runtime.policies()[0].clone();
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
         tokio.block_on(policy.update(batch(given_rows(500, -6.0)))).unwrap();
-        let saved = match ranks.rank() {
-            0 => tokio.block_on(policy.save_with(dir.path(), moments)),
+        let saved = match (ranks.rank(), copied) {
+            (0, false) => tokio.block_on(policy.save_with(dir.path(), moments)),
+            (0, true) => {
+                tokio.block_on(policy.copy_with(dir.path(), moments)).and_then(PolicyCopy::write)
+            }
             _ => tokio.block_on(policy.share()),
         };
         saved.unwrap();
@@ -173,9 +232,10 @@ fn saved_by_two(shard: Shard, moments: SavedMoments) -> Vec<u8> {
 #[test]
 fn ranks_that_divide_moments_write_the_file_of_those_that_do_not_in_every_form() {
     for moments in CHOICES {
-        let [whole, divided] =
-            [Shard::None, Shard::Optimizer].map(|shard| saved_by_two(shard, moments));
-        assert!(whole == divided, "{moments:?}");
+        let ways = [(Shard::None, false), (Shard::Optimizer, false), (Shard::Optimizer, true)];
+        let [whole, divided, copied] =
+            ways.map(|(shard, copied)| saved_by_two(shard, moments, copied));
+        assert!(whole == divided && whole == copied, "{moments:?}");
     }
 }
 
@@ -200,6 +260,14 @@ async fn a_checkpoint_of_half_a_billion_parameters_has_at_most_4_gb_with_moments
         let bytes = files.map(|file| std::fs::metadata(out.path().join(file)).unwrap().len());
         let bytes: u64 = bytes.iter().sum();
         println!("{parameters} parameters, {moments:?}: {bytes} bytes in {seconds:.2} s");
+        drop(out);
+        let out = tempfile::tempdir().unwrap();
+        let began = Instant::now();
+        let copy = policy.copy_with(out.path(), moments).await.unwrap();
+        let copied = began.elapsed().as_secs_f64();
+        copy.write().unwrap();
+        let seconds = began.elapsed().as_secs_f64();
+        println!("  copied in {copied:.2} s, and written from the copy after {seconds:.2} s");
         assert!(moments == SavedMoments::F32 || bytes <= 4_000_000_000, "{bytes}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Trainer;
 use crate::files::ModelError;
 use crate::files::Shards;
-use crate::files::save::{self, SavedTensor};
+use crate::files::save::{SavedTensor, TensorWriter};
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
@@ -17,14 +17,19 @@ const REFERENCE: &str = "reference";
 
 impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
-    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
+    pub(crate) fn save(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         let counters = halves(self.optimizer.saved_step(moments), self.version);
         let moments = self.optimizer.moments(moments)?;
         let scale = self.scale.as_ref().map(LossScale::saved);
         let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
         entries.extend(scale.as_ref().map(|scale| SavedTensor::slice(SCALE, &[5], scale)));
         entries.extend(moments.entries());
-        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
+        let written = writer.put(dir.join("optimizer.safetensors"), &entries);
         drop(entries);
         moments.end(written)?;
         let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
@@ -35,7 +40,7 @@ impl<O: Backend> Trainer<O> {
         made.map_err(|error| {
             ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
         })?;
-        reference.decoder.ops().host(reference)?.save(&dir)
+        reference.decoder.ops().host(reference)?.save_with(&dir, writer)
     }
 
     /// Sends the moments of this rank to rank 0, which saves the trainer.
