@@ -49,8 +49,6 @@ pub(super) struct RunSettings {
     /// Names of the parts of the reward that `[rewards]` has.
     pub(super) rewards: Vec<String>,
     pub(super) checkpoint: CheckpointConfig,
-    /// Way in which checkpoints are written, as a line for the user.
-    pub(super) checkpoint_line: Option<String>,
     pub(super) record: RecordConfig,
     /// Episodes of a step whose texts are in the TensorBoard file.
     pub(super) texts: usize,
@@ -161,7 +159,6 @@ impl<W: Trainable> Run<W> {
     /// Completes the run.
     pub(super) async fn run(mut self) -> Result<Report, TrainError> {
         self.progress.note(&format!("run directory: {}", self.dir.path().display()));
-        self.settings.checkpoint_line.iter().for_each(|line| self.progress.note(line));
         let done = self.run_whole().await;
         let done = self.settle_checkpoint(done);
         self.progress.end();

@@ -133,6 +133,7 @@ async fn run_on(
     if !peers.leads() {
         return Box::pin(follow(training, peers)).await;
     }
+    plan.checkpoint_line().iter().for_each(|line| progress.note(line));
     let settings = RunSettings {
         seed: plan.config.seed,
         steps: plan.config.steps,
@@ -140,7 +141,6 @@ async fn run_on(
         eval: eval.clone(),
         rewards: plan.config.rewards.keys().cloned().collect(),
         checkpoint: plan.config.checkpoint.clone(),
-        checkpoint_line: plan.checkpoint_line(),
         record: plan.config.record.clone(),
         texts: plan.config.track.episodes,
         seats: training.asked_seats(),

@@ -9,7 +9,7 @@ const SMALL: u64 = 100;
 
 /// Chooses the way in which checkpoints are written: from a copy in memory where it fits beside the most that the plan takes;
 /// `None` for a purpose that writes no checkpoint.
-pub(super) fn plan_checkpoints(
+pub(crate) fn plan_checkpoints(
     (plan, devices): (&Plan, &[DeviceMemory]),
     purpose: Purpose,
     machine: Option<u64>,

@@ -35,6 +35,15 @@ pub(super) struct MachineUsage {
     pub(super) warnings: Vec<String>,
 }
 
+impl MachineUsage {
+    /// Returns a plan with what it takes of this machine.
+    pub(super) fn added_to(self, plan: Plan) -> Plan {
+        let warnings = [plan.warnings.as_slice(), &self.warnings].concat();
+        let Self { device_memory, checkpoints, .. } = self;
+        Plan { device_memory, checkpoints, warnings, ..plan }
+    }
+}
+
 /// Reports what this machine, and servers, do not have for a plan.
 pub(super) fn check_machine(
     plan: &Plan,

@@ -152,7 +152,6 @@ fn settings_of(Origin { config, .. }: &Origin) -> RunSettings {
         eval: config.eval.clone(),
         rewards: Vec::new(),
         checkpoint: config.checkpoint.clone(),
-        checkpoint_line: Some("checkpoints: copied".to_owned()),
         record: config.record.clone(),
         texts: config.track.episodes,
         seats: vec![Seat::only("t/a"), Seat::only("t/never")],

@@ -101,17 +101,6 @@ async fn weights_that_cannot_be_written_from_their_copy_end_the_run_and_leave_th
 }
 
 #[tokio::test]
-async fn a_run_says_in_which_way_its_checkpoints_are_written() {
-    let home = home();
-    let (origin, settings) = settings(1);
-    let said = Arc::new(Messages::default());
-    let progress: Arc<dyn Progress> = Arc::clone(&said) as _;
-    let place = RunLocation::New(home.path().join("a"));
-    train_as(place, &origin, settings, Stirring::new(u32::MAX), progress).await.unwrap();
-    assert!(said.all().contains(&"checkpoints: copied".to_owned()), "{:?}", said.all());
-}
-
-#[tokio::test]
 async fn the_error_of_a_checkpoint_is_told_even_if_the_run_ends_with_another() {
     let home = home();
     let dir = home.path().join("a");
