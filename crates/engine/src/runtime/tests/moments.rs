@@ -76,7 +76,7 @@ async fn moments_in_bf16_take_half_of_the_bytes_and_without_moments_the_optimize
     policy.update_critic(ranks::values()).await.unwrap();
     let dirs = saved_in_all_forms(policy).await;
     for (file, left) in [
-        ("optimizer.safetensors", &["counters"][..]),
+        ("optimizer.safetensors", &["counters", "steps_taken"][..]),
         ("critic/optimizer.safetensors", &["counters", "scale"]),
     ] {
         let names = dirs.each_ref().map(|dir| written(&dir.path().join(file)));
@@ -125,6 +125,45 @@ async fn without_moments_the_next_update_is_that_of_a_new_optimizer() {
 }
 
 #[tokio::test]
+async fn dropout_masks_go_on_after_a_resume_without_moments_as_without_a_resume() {
+    let runtime = adapters::adapters(&["a"], 0.3).start();
+    let policy = &runtime.policies()[0];
+    let step = async |lr: f64| {
+        let batch = Batch { lr, ..batch(given_rows(500, -6.0)) };
+        policy.update(batch).await.unwrap().loss
+    };
+    step(1e-3).await;
+    let (one, other) = (step(0.0).await, step(0.0).await);
+    assert!(one != other, "equal weights have other masks in another step: {one}");
+    let [none, whole] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    policy.save_with(none.path(), SavedMoments::None).await.unwrap();
+    // The loss of a step is that of the weights before it, which the moments do not change.
+    let uninterrupted = step(1e-3).await;
+    policy.load(none.path()).await.unwrap();
+    assert_eq!(step(1e-3).await, uninterrupted);
+    // Moments that began later are kept with the number of all steps.
+    policy.save(whole.path()).await.unwrap();
+    let file = whole.path().join("optimizer.safetensors");
+    assert!(written(&file).iter().any(|name| name == "steps_taken"));
+    let uninterrupted = [step(1e-3).await, step(1e-3).await];
+    policy.load(whole.path()).await.unwrap();
+    assert_eq!([step(1e-3).await, step(1e-3).await], uninterrupted);
+}
+
+#[tokio::test]
+async fn a_checkpoint_with_the_moments_of_all_steps_has_no_other_number_of_steps() {
+    let runtime = setup(&["p"]).start();
+    let policy = &runtime.policies()[0];
+    policy.update(batch(given_rows(500, -6.0))).await.unwrap();
+    for moments in [SavedMoments::F32, SavedMoments::Bf16] {
+        let dir = tempfile::tempdir().unwrap();
+        policy.save_with(dir.path(), moments).await.unwrap();
+        let names = written(&dir.path().join("optimizer.safetensors"));
+        assert!(!names.iter().any(|name| name == "steps_taken"), "{names:?}");
+    }
+}
+
+#[tokio::test]
 async fn moments_of_muon_are_rounded_and_those_in_8_bits_are_written_as_they_are() {
     for (kind, share) in [(OptimizerKind::Muon, 0.5), (OptimizerKind::Adamw8bit, 1.0)] {
         let mut setup = setup(&["p"]);
@@ -137,7 +176,8 @@ async fn moments_of_muon_are_rounded_and_those_in_8_bits_are_written_as_they_are
         let sizes = sizes(&dirs, "optimizer.safetensors");
         println!("{kind:?}: optimizer.safetensors has {sizes:?} bytes");
         assert!((share_of_moments(sizes) - share).abs() < 0.01, "{sizes:?}");
-        assert_eq!(written(&dirs[2].path().join("optimizer.safetensors")), ["counters"]);
+        let left = written(&dirs[2].path().join("optimizer.safetensors"));
+        assert_eq!(left, ["counters", "steps_taken"]);
         let mut after = Vec::new();
         for dir in &dirs {
             policy.load(dir.path()).await.unwrap();

@@ -14,6 +14,8 @@ use crate::runtime::{RuntimeError, SavedMoments};
 
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
+/// Name of the number of optimizer steps since training began, in a file whose moments have fewer.
+const TAKEN: &str = "steps_taken";
 
 impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
@@ -23,11 +25,13 @@ impl<O: Backend> Trainer<O> {
         moments: SavedMoments,
         writer: &mut TensorWriter,
     ) -> Result<(), ModelError> {
-        let counters = halves(self.optimizer.saved_step(moments), self.version);
+        let (step, taken) = (self.optimizer.saved_step(moments), self.optimizer.taken);
+        let (counters, of_taken) = (halves(step, self.version), halves(taken, 0));
         let moments = self.optimizer.moments(moments)?;
         let scale = self.scale.as_ref().map(LossScale::saved);
         let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
         entries.extend(scale.as_ref().map(|scale| SavedTensor::slice(SCALE, &[5], scale)));
+        entries.extend((taken != step).then(|| SavedTensor::slice(TAKEN, &[2], &of_taken[..2])));
         entries.extend(moments.entries());
         let written = writer.put(dir.join("optimizer.safetensors"), &entries);
         drop(entries);
@@ -95,7 +99,11 @@ impl<O: Backend> Trainer<O> {
         if let Some(scale) = &mut self.scale {
             scale.restore(&saved.values(SCALE)?);
         }
-        self.optimizer.restore(&saved, step)
+        self.optimizer.restore(&saved, step)?;
+        if saved.shape(TAKEN).is_some() {
+            self.optimizer.taken = whole_counters(&saved.values(TAKEN)?).0;
+        }
+        Ok(())
     }
 }
 
