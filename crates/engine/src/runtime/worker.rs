@@ -72,7 +72,7 @@ impl<O: Backend> OwnedModels<O> {
                 base.with_adapter(adapter.on(ops, policy.trained)?)
             }
             Some(AdapterSpec::Load { dir, dropout }) => {
-                let adapter = Adapter::load(dir, &base.config)?.with_dropout(*dropout);
+                let adapter = Adapter::load(dir, &base.config)?.with_dropout(*dropout)?;
                 base.with_adapter(adapter.on(ops, policy.trained)?)
             }
         };
