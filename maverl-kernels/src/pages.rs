@@ -55,7 +55,7 @@ mod tests {
     fn large_arrays_have_their_values_in_pages_of_every_size() {
         for len in [0, 1, 1000, 1 << 19, (1 << 20) - 1, (1 << 20) + 1, 5 << 20] {
             assert!(large_zeros(len).iter().all(|x| x.to_bits() == 0));
-            assert_eq!(large_zero_bytes(len), vec![0; len]);
+            assert_eq!(large_zero_bytes(len), vec![0_u8; len]);
             let array = large_array(7_u64, len);
             assert_eq!((array.len(), array.iter().all(|x| *x == 7)), (len, true));
         }

@@ -43,7 +43,7 @@ impl Learner {
         if self.state != AlgorithmState::default() {
             draft.write(STATE, &self.state)?;
         }
-        Ok(Box::new(|| Ok(copied.into_iter().try_for_each(PolicyCopy::write)?)))
+        Ok(Box::new(move || write_copies(copied)))
     }
 
     /// Takes part in saving, which rank 0 does.
@@ -81,4 +81,9 @@ impl Learner {
         }
         Ok(weights)
     }
+}
+
+/// Writes the copies of policies.
+fn write_copies(copied: Vec<PolicyCopy>) -> Result<(), TrainError> {
+    Ok(copied.into_iter().try_for_each(PolicyCopy::write)?)
 }

@@ -101,10 +101,10 @@ impl CopiedFile {
     pub fn write(self) -> Result<(), ModelError> {
         let views = self.tensors.iter().map(|CopiedTensor { name, shape, dtype, range }| {
             let view = TensorView::new((*dtype).into(), shape.clone(), &self.bytes[range.clone()]);
-            Ok((name.as_str(), view?))
+            view.map(|view| (name.as_str(), view))
         });
-        let views = views.collect::<Result<Vec<_>, _>>();
-        safetensors_file(&self.path, views.map_err(|e| unwritten(&self.path, e))?)
+        let views = views.collect::<Result<Vec<_>, _>>().map_err(|e| unwritten(&self.path, e))?;
+        safetensors_file(&self.path, views)
     }
 }
 
