@@ -98,10 +98,10 @@ fn a_mixer_skips_the_steps_that_its_critic_skips() {
     // Size of the state and steps; steps of trunk and head in halves of 24 bits.
     let of_mixer = counters("mixer.safetensors")[1];
     let of_head = counters("policies/tiny/critic/optimizer.safetensors")[3];
-    let skipped: Vec<Value> =
-        run.steps().iter().map(|row| row["critic/tiny/skipped_steps"].clone()).collect();
-    println!("the mixer took {of_mixer} steps, its critic {of_head}; skipped: {skipped:?}");
-    assert!(0.0 < of_head && of_head < 24.0, "some steps overflow, and some do not: {of_head}");
+    let steps = run.steps();
+    let skipped = steps.last().unwrap()["critic/tiny/skipped_steps"].as_f64().unwrap();
+    println!("the mixer took {of_mixer} steps, its critic {of_head}, which skipped {skipped}");
+    assert!(of_head > 0.0 && skipped > 0.0, "some steps overflow, and some do not");
     assert_eq!(of_mixer, of_head);
 }
 
