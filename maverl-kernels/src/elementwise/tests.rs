@@ -50,8 +50,12 @@ fn columns_outside_of_the_rows_are_refused() {
 #[test]
 fn bytes_of_numbers_are_those_of_the_standard_library_and_of_half_on_every_path() {
     let mut x = random(5, 40_003);
-    let odd = [0x7fc0_0001, 0xff80_0000, 0x7f80_0000, 0x0000_0001, 0x8000_0000, 0x3f80_8000, 0x3f81_8000];
-    x.iter_mut().step_by(7).zip(odd.into_iter().cycle()).for_each(|(x, bits)| *x = f32::from_bits(bits));
+    let odd =
+        [0x7fc0_0001, 0xff80_0000, 0x7f80_0000, 0x0000_0001, 0x8000_0000, 0x3f80_8000, 0x3f81_8000];
+    x.iter_mut()
+        .step_by(7)
+        .zip(odd.into_iter().cycle())
+        .for_each(|(x, bits)| *x = f32::from_bits(bits));
     let whole: Vec<u8> = x.iter().flat_map(|x| x.to_le_bytes()).collect();
     let rounded: Vec<u8> = x.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect();
     for path in available_paths() {
@@ -68,7 +72,13 @@ fn bytes_of_numbers_are_those_of_the_standard_library_and_of_half_on_every_path(
 
 #[test]
 fn a_finite_number_that_becomes_an_infinity_in_bf16_is_reported() {
-    for (x, overflows) in [(f32::MAX, true), (f32::MIN, true), (f32::INFINITY, false), (f32::NAN, false), (3e38, false)] {
+    for (x, overflows) in [
+        (f32::MAX, true),
+        (f32::MIN, true),
+        (f32::INFINITY, false),
+        (f32::NAN, false),
+        (3e38, false),
+    ] {
         for at in [0, 17, 39_999] {
             let mut numbers = vec![1.0; 40_000];
             numbers[at] = x;

@@ -46,7 +46,9 @@ impl Plan {
             CheckpointWriting::Copied => {
                 let policies = self.policies.iter().map(|policy| self.checkpoint_bytes(policy));
                 let copied = bytes(policies.fold(0, u64::saturating_add));
-                format!("checkpoints: {copied}, copied in memory between two steps, and written while the run goes on")
+                format!(
+                    "checkpoints: {copied}, copied in memory between two steps, and written while the run goes on"
+                )
             }
             CheckpointWriting::BetweenSteps { reason } => {
                 format!("checkpoints: written between two steps, which wait for the disk: {reason}")

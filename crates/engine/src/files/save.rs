@@ -240,8 +240,7 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
     let made = std::fs::File::create(file).and_then(|file| file.metadata());
     let permissions = made.map_err(|e| ModelError::cannot_do("write", file, e))?.permissions();
-    safetensors::serialize_to_file(views, Some(metadata), file)
-        .map_err(|e| unwritten(file, e))?;
+    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| unwritten(file, e))?;
     std::fs::set_permissions(file, permissions).map_err(|e| ModelError::cannot_do("write", file, e))
 }
 

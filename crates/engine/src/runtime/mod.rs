@@ -51,6 +51,7 @@ pub use batch::{
     Batch, CustomSurrogate, Objective, ObservedText, Row, TeacherTokens, ValueBatch, ValueRow,
     ValueTarget, ValueText,
 };
+pub use checkpoint::PolicyCopy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use device::DeviceKernels;
@@ -69,7 +70,6 @@ pub use packed::TopTokens;
 #[cfg(any(feature = "cuda", feature = "candle"))]
 #[doc(hidden)]
 pub use parity::{StepDifference, compare_step};
-pub use checkpoint::PolicyCopy;
 pub use policy::Policy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]

@@ -18,9 +18,9 @@ use crate::plan::{CheckpointWriting, DeviceMemory, Plan};
 pub use available::available_memory;
 pub(crate) use trackers::missing_part;
 
-pub(super) use endpoints::check_endpoints;
 #[cfg(test)]
 pub(super) use checkpoints::plan_checkpoints;
+pub(super) use endpoints::check_endpoints;
 #[cfg(test)]
 pub(super) use memory::check_memory;
 pub(super) use rewards::check_reward_servers;

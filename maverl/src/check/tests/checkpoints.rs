@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::check::machine::plan_checkpoints;
-use crate::plan::CheckpointWriting;
+use crate::plan::{CheckpointWriting, table};
 
 const GIB: u64 = 1 << 30;
 
@@ -39,7 +39,10 @@ fn a_checkpoint_is_copied_in_memory_where_the_copy_fits_beside_the_plan() {
     let fewer = plan_with(500_000_000, "[checkpoint]\nmoments = \"none\"");
     assert_eq!(way(&fewer, Purpose::Train, Some(15 * GIB)), copied);
     let line = fewer.checkpoint_line().unwrap();
-    assert!(line.starts_with("checkpoints: 1.86 GiB, copied in memory between two steps"), "{line}");
+    assert!(
+        line.starts_with("checkpoints: 1.86 GiB, copied in memory between two steps"),
+        "{line}"
+    );
 }
 
 #[test]

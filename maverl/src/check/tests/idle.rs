@@ -88,7 +88,10 @@ fn observations_of_a_team_that_never_acts_are_told_once_to_have_no_effect() {
         plan.warnings.into_iter().filter(told).collect::<Vec<_>>()
     };
     let found = silent(&format!("{DEBATE}{learned}"));
-    assert!(matches!(&found[..], [one] if one.contains("the orchestra declares no actions")), "{found:?}");
+    assert!(
+        matches!(&found[..], [one] if one.contains("the orchestra declares no actions")),
+        "{found:?}"
+    );
     assert_eq!(silent(DEBATE), [] as [&str; 0], "nothing is to be learned");
     // The team of the search acts, and pairs have no such term in any team.
     assert_eq!(idle(&format!("{TWO}{learned}")), [] as [&str; 0]);

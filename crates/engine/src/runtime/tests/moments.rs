@@ -237,9 +237,13 @@ async fn a_policy_is_written_from_its_copy_as_it_was_before_the_next_updates() {
         for name in names.map(|name| format!("{name}.safetensors")) {
             assert!(copied.contains_key(Path::new(&name)), "{name}: {:?}", copied.keys());
         }
-        let tensors = copied.iter().filter(|(name, _)| name.extension().is_some_and(|e| e == "safetensors"));
+        let tensors =
+            copied.iter().filter(|(name, _)| name.extension().is_some_and(|e| e == "safetensors"));
         let tensors: usize = tensors.map(|(_, bytes)| bytes.len()).sum();
-        assert!(bytes < tensors as u64 && tensors as u64 - bytes < tensors as u64 / 50, "{bytes} {tensors}");
+        assert!(
+            bytes < tensors as u64 && tensors as u64 - bytes < tensors as u64 / 50,
+            "{bytes} {tensors}"
+        );
     }
 }
 
@@ -298,7 +302,9 @@ async fn a_checkpoint_of_half_a_billion_parameters_has_at_most_4_gb_with_moments
         let copied = began.elapsed().as_secs_f64();
         copy.write().unwrap();
         let seconds = began.elapsed().as_secs_f64();
-        println!("{moments:?}: copied in {copied:.2} s, written from the copy after {seconds:.2} s");
+        println!(
+            "{moments:?}: copied in {copied:.2} s, written from the copy after {seconds:.2} s"
+        );
         drop(out);
         let out = tempfile::tempdir().unwrap();
         let began = Instant::now();

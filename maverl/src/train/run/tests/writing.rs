@@ -76,7 +76,8 @@ async fn a_checkpoint_that_cannot_be_written_beside_the_run_ends_it() {
 }
 
 #[tokio::test]
-async fn weights_that_cannot_be_written_from_their_copy_end_the_run_and_leave_the_checkpoint_before() {
+async fn weights_that_cannot_be_written_from_their_copy_end_the_run_and_leave_the_checkpoint_before()
+ {
     for staleness in [0, 2] {
         let home = home();
         let dir = home.path().join("a");
