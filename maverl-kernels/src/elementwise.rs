@@ -1,8 +1,12 @@
-//! Sums, products, factors and columns of arrays.
+//! Sums, products, factors, columns and bytes of arrays.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::par;
+use pulp::{Simd, WithSimd};
+
+use crate::matmul::nearest_bf16;
+use crate::{par, simd};
 
 /// Adds `x` to `sum`, element by element.
 ///
@@ -73,6 +77,60 @@ fn check_columns(len: usize, width: usize, columns: &Range<usize>, part: usize) 
         inside && len / width * columns.len() == part,
         "columns {columns:?} of {len} elements in rows of {width}: {part}"
     );
+}
+
+/// Copies numbers as little-endian bytes of `f32`.
+///
+/// # Panics
+///
+/// If `bytes` has not four bytes for each number.
+pub fn copy_to_bytes(x: &[f32], bytes: &mut [u8]) {
+    assert_eq!(bytes.len(), 4 * x.len(), "bytes of {} numbers", x.len());
+    par::for_each_part(bytes.as_chunks_mut::<4>().0, 1, |start, part| {
+        part.iter_mut().zip(&x[start..]).for_each(|(bytes, x)| *bytes = x.to_le_bytes());
+    });
+}
+
+/// Rounds numbers to the nearest `bf16`, ties to even, as little-endian bytes. Returns true if a finite number became an
+/// infinity.
+///
+/// # Panics
+///
+/// If `bytes` has not two bytes for each number.
+pub fn round_to_bf16_bytes(x: &[f32], bytes: &mut [u8]) -> bool {
+    assert_eq!(bytes.len(), 2 * x.len(), "bytes of {} numbers in bf16", x.len());
+    let overflowed = AtomicBool::new(false);
+    par::for_each_part(bytes.as_chunks_mut::<2>().0, 1, |start, part| {
+        if simd::dispatch(RoundToBytes { x: &x[start..start + part.len()], bytes: part }) {
+            overflowed.store(true, Ordering::Relaxed);
+        }
+    });
+    overflowed.into_inner()
+}
+
+/// Operation of [`round_to_bf16_bytes`].
+struct RoundToBytes<'a> {
+    x: &'a [f32],
+    bytes: &'a mut [[u8; 2]],
+}
+
+impl WithSimd for RoundToBytes<'_> {
+    type Output = bool;
+
+    /// Compiled for each path. The instructions that are needed are those of whole numbers, which the compiler finds.
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> bool {
+        /// Bits of an infinity without its sign.
+        const INFINITE: u32 = 0x7f80_0000;
+        let mut overflowed = 0;
+        for (bytes, x) in self.bytes.iter_mut().zip(self.x) {
+            let rounded = nearest_bf16(x.to_bits());
+            let (before, after) = (x.to_bits() & !(1 << 31), rounded & !(1 << 31));
+            overflowed |= u32::from(before < INFINITE) & u32::from(after == INFINITE);
+            *bytes = ((rounded >> 16) as u16).to_le_bytes();
+        }
+        overflowed != 0
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub mod rope;
 pub mod sample;
 pub mod simd;
 
-pub use pages::large_zeros;
+pub use pages::{large_zero_bytes, large_zeros};
 pub use par::{copy_numbers, run_alone, sum_numbers};
 
 #[cfg(any(test, feature = "cuda"))]

@@ -39,6 +39,7 @@ mod x86;
 use crate::pages::large_array;
 pub(crate) use block::{BlockPanels, BlockSide};
 pub use ceiling::multiply_add_registers;
+pub(crate) use element::nearest_bf16;
 use element::{Bf16, Element, F16, F32};
 use engine::{MatrixProduct, ProductOutput};
 use layout::{PackedPanels, Panels};

@@ -15,6 +15,13 @@ pub fn large_zeros(len: usize) -> Vec<f32> {
     zeros
 }
 
+/// Returns bytes of zero, in huge pages if they are many.
+pub fn large_zero_bytes(len: usize) -> Vec<u8> {
+    let zeros = vec![0; len];
+    prefer_huge_pages(&zeros);
+    zeros
+}
+
 /// Returns an array of copies of a value, in huge pages if it is large.
 pub(crate) fn large_array<T: Copy>(value: T, len: usize) -> Vec<T> {
     let mut array = Vec::with_capacity(len);
@@ -48,6 +55,7 @@ mod tests {
     fn large_arrays_have_their_values_in_pages_of_every_size() {
         for len in [0, 1, 1000, 1 << 19, (1 << 20) - 1, (1 << 20) + 1, 5 << 20] {
             assert!(large_zeros(len).iter().all(|x| x.to_bits() == 0));
+            assert_eq!(large_zero_bytes(len), vec![0_u8; len]);
             let array = large_array(7_u64, len);
             assert_eq!((array.len(), array.iter().all(|x| *x == 7)), (len, true));
         }

@@ -31,6 +31,10 @@ impl Orchestra for Pair {
         let Answer(answer) = team.ask::<Observer>(&seen).await?;
         Ok(Some(answer))
     }
+
+    fn acts(&self) -> bool {
+        self.looks_up
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ impl Orchestra for Run {
         Ok(())
     }
 
+    /// A program decides itself.
+    fn acts(&self) -> bool {
+        true
+    }
+
     /// A program has the data of its task.
     fn passes_on(&self) -> Vec<&'static str> {
         vec!["system", "history"]

@@ -74,6 +74,10 @@ impl Orchestra for Workflow {
         self.nodes.environments()
     }
 
+    fn acts(&self) -> bool {
+        self.nodes.nodes().iter().any(|node| node.acts)
+    }
+
     fn passes_on(&self) -> Vec<&'static str> {
         [SYSTEM, HISTORY].into_iter().filter(|name| self.nodes.shows(name)).collect()
     }

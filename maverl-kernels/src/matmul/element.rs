@@ -112,7 +112,7 @@ impl Element for F16 {
 /// Rounds an `f32` to the nearest `bf16`, ties to even. Its bits are the upper half; the lower half is zero. NaN stays
 /// NaN.
 #[inline(always)]
-pub(super) fn nearest_bf16(bits: u32) -> u32 {
+pub(crate) fn nearest_bf16(bits: u32) -> u32 {
     let nan = bits & 0x7fff_ffff > 0x7f80_0000;
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
     (if nan { bits | 0x40_0000 } else { rounded }) & 0xffff_0000

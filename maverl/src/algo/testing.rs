@@ -91,6 +91,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         algorithm: AlgorithmPlan::from(&AlgorithmConfig::default()),
         rewards: Vec::new(),
         device_memory: Vec::new(),
+        checkpoints: None,
         tasks: crate::plan::PlannedTasks::default(),
         warnings: Vec::new(),
     }

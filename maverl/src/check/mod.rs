@@ -95,7 +95,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     warnings.extend(team::task_doubts(config, components, loaded.tasks(), registry));
     let models = files::open_models(config, base, purpose, &mut warnings, problems);
     let others = choice::other_environments(config, flow.as_ref()?, base, registry, problems);
-    let ChosenOrchestra { chosen: orchestra, members: seated, passes_on, .. } = flow?;
+    let ChosenOrchestra { chosen: orchestra, members: seated, acts, passes_on, .. } = flow?;
     let agents = seated.iter().filter_map(|seat| registry.agents.get(seat.agent.as_str()));
     let inputs = agents.flat_map(|entry| entry.inputs).copied().chain(passes_on);
     warnings.extend(team::unread_messages(loaded.tasks(), &inputs.collect::<Vec<&str>>()));
@@ -107,7 +107,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
     team::check_teacher_tables(config, problems);
     let on = (&models, &precisions);
     let assignment = team::assign_policies((config, &algorithm), &members, on, purpose, problems)?;
-    let assigned = Assigned { assignment, algorithm: &algorithm, models: &models };
+    let assigned = Assigned { assignment, algorithm: &algorithm, models: &models, acts };
     warnings.extend(check_assigned(context, &assigned, (&loaded, &rewards), problems));
     let Assignment { seats, policies, workers, teachers } = assigned.with_critics(purpose);
     let environments = choice::split_components(environments?);
@@ -135,9 +135,7 @@ fn team_plan(context: &CheckContext<'_>, problems: &mut Problems<'_>) -> Option<
         warnings,
         ..without_team(resolved, base, environments)
     };
-    let usage = machine::check_machine(&plan, purpose, problems);
-    let warnings = [plan.warnings.as_slice(), &usage.warnings].concat();
-    Some(Plan { device_memory: usage.device_memory, warnings, ..plan })
+    Some(machine::check_machine(&plan, purpose, problems).added_to(plan))
 }
 
 /// Reports problems of the files and servers that parts of the reward come from.
@@ -152,6 +150,8 @@ struct Assigned<'a> {
     assignment: Assignment,
     algorithm: &'a AlgorithmPlan,
     models: &'a Models,
+    /// True if the orchestra may act in an environment.
+    acts: bool,
 }
 
 impl Assigned<'_> {
@@ -174,7 +174,7 @@ fn check_assigned(
     problems: &mut Problems<'_>,
 ) -> Vec<String> {
     let CheckContext { config, base, purpose, registry } = *context;
-    let Assigned { assignment, algorithm, models } = assigned;
+    let Assigned { assignment, algorithm, models, acts } = assigned;
     team::check_f16(config, &assignment.workers, models, problems);
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, loaded.tasks(), problems);
@@ -197,6 +197,7 @@ fn check_assigned(
     team::check_trainable(config, seats, problems);
     warnings.extend(files::data_warnings(config, base));
     warnings.extend(team::unused_balance(algorithm, models));
+    warnings.extend(team::unobserved(*acts, algorithm, seats));
     team::check_router_replay(config, models, problems);
     warnings.extend(team::training_warnings(config, algorithm, (policies, seats, loaded.rows)));
     warnings
@@ -230,6 +231,7 @@ fn without_team(config: Resolved, base: &Path, (environment, mixture): Environme
         algorithm: AlgorithmPlan::from(&config.algorithm),
         rewards: Vec::new(),
         device_memory: Vec::new(),
+        checkpoints: None,
         tasks: PlannedTasks::default(),
         warnings: Vec::new(),
         config,

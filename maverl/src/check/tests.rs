@@ -3,6 +3,7 @@
 mod adapters;
 mod algorithms;
 mod branches;
+mod checkpoints;
 mod counts;
 mod credit;
 mod critics;

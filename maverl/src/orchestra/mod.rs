@@ -71,6 +71,12 @@ pub trait Orchestra: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns true if it acts with these options although it declares no actions (`needs`), such as a program that decides itself.
+    /// `check` warns of settings of observations where nothing acts.
+    fn acts(&self) -> bool {
+        false
+    }
+
     /// Returns the messages of a task, `system` or `history`, that it passes on to agents without an input field of that name.
     /// `check` warns of messages that no agent reads.
     fn passes_on(&self) -> Vec<&'static str> {

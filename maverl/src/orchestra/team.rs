@@ -264,6 +264,8 @@ pub trait DynOrchestra: Send + Sync {
     fn members(&self) -> Vec<Seat>;
     /// See [`Orchestra::environments`](Orchestra::environments).
     fn environments(&self) -> Vec<String>;
+    /// See [`Orchestra::acts`](Orchestra::acts).
+    fn acts(&self) -> bool;
     /// See [`Orchestra::passes_on`](Orchestra::passes_on).
     fn passes_on(&self) -> Vec<&'static str>;
     /// See [`Orchestra::sources`](Orchestra::sources).
@@ -281,6 +283,10 @@ impl<O: OrchestraName> DynOrchestra for O {
 
     fn environments(&self) -> Vec<String> {
         Orchestra::environments(self)
+    }
+
+    fn acts(&self) -> bool {
+        Orchestra::acts(self)
     }
 
     fn passes_on(&self) -> Vec<&'static str> {

@@ -2,6 +2,7 @@
 
 mod activations;
 mod adapter;
+mod checkpoints;
 mod critic;
 mod devices;
 mod memory;
@@ -25,6 +26,7 @@ pub use crate::config::{
 pub use crate::files::ModelSource;
 pub use crate::net::LoraConfig;
 pub use activations::{TokenBytes, activation_bytes, muon_bytes, packed_bytes};
+pub use checkpoints::CheckpointWriting;
 pub(crate) use critic::host;
 pub use devices::{DEVICES, DeviceModel, Placement};
 pub use memory::DeviceMemory;
@@ -86,6 +88,9 @@ pub struct Plan {
     pub rewards: Vec<RewardPlan>,
     /// Memory that each worker group takes of its device; those on the CPU are left out.
     pub device_memory: Vec<DeviceMemory>,
+    /// Way in which checkpoints are written; `None` if none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<CheckpointWriting>,
     /// The tasks that were read to make the plan.
     #[serde(skip)]
     pub tasks: PlannedTasks,

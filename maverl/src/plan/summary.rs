@@ -141,7 +141,7 @@ impl Plan {
     }
 
     /// Number of parameters of a policy.
-    fn parameters(&self, policy: &PolicyPlan) -> u64 {
+    pub(super) fn parameters(&self, policy: &PolicyPlan) -> u64 {
         let base = self.workers[policy.worker].parameters;
         policy.adapter.as_ref().map_or(base, |adapter| adapter.parameters)
     }
@@ -254,6 +254,9 @@ pub fn table(plan: &Plan, width: usize) -> String {
     text += "\n\n";
     text += &paragraphs(&summary.step.text(plan), width);
     text += &memory::devices(plan).map_or_else(String::new, |line| paragraphs(&line, width));
+    if let Some(line) = plan.checkpoint_line() {
+        text += &paragraphs(&format!("{line}\n"), width);
+    }
     for (index, worker) in plan.workers.iter().enumerate() {
         if let Some((name, servers)) = plan.servers_of(index) {
             let kind = servers.kind.map_or("", ServerKind::name);

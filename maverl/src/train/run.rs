@@ -198,7 +198,7 @@ impl<W: Trainable> Run<W> {
             flat = self.step().await?.then(|| too_flat(&self.dir, &self.state));
         }
         self.end_steps().await?;
-        flat.map_or_else(|| Ok(self.pending.wait()?), Err)
+        flat.map_or_else(|| self.pending.wait(), Err)
     }
 
     /// Runs a step. Returns true if it is the last one of a run that stops because all its groups were flat.

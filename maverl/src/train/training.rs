@@ -35,7 +35,7 @@ use crate::train::ranks::RankPeers;
 use crate::train::ranks::follow::{Led, end, follow};
 use crate::train::record::measure;
 use crate::train::run::summary::Report;
-use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::run::trainable::{Stepped, Trainable, WriteRest};
 use crate::train::run::{Opened, Run, RunSettings};
 use crate::train::step::players::Players;
 use crate::train::step::sink::Observers;
@@ -133,6 +133,7 @@ async fn run_on(
     if !peers.leads() {
         return Box::pin(follow(training, peers)).await;
     }
+    plan.checkpoint_line().iter().for_each(|line| progress.note(line));
     let settings = RunSettings {
         seed: plan.config.seed,
         steps: plan.config.steps,
@@ -356,8 +357,9 @@ impl Trainable for Training<'_> {
         Ok(self.players.open_in(dir)?)
     }
 
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
-        self.learner.save(draft, self.plan.config.checkpoint.moments).await
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
+        let moments = self.plan.config.checkpoint.moments;
+        self.learner.save(draft, moments, self.plan.copies_checkpoints()).await
     }
 
     async fn share(&self) -> Result<(), TrainError> {

@@ -504,6 +504,7 @@ fn rounded_moments_and_none_are_told_of_on_a_resume_and_make_checkpoints_smaller
         assert!(whole.bytes("metrics.jsonl").starts_with(&rows), "{moments}");
         sizes.push(run.bytes(file).len());
         let ended = lab.run(&["train", "--resume", moments, "--steps", "4"]).succeeded();
+        let ended = ended.says(&["checkpoints: ", "copied in memory between two steps"]);
         match says {
             Some(says) => drop(ended.says(&[says, "checkpoint of step 2 (`checkpoint.moments`)"])),
             None => assert!(!ended.stderr.contains("moments"), "{ended}"),
@@ -529,7 +530,7 @@ fn rounded_moments_and_none_are_told_of_on_a_resume_and_make_checkpoints_smaller
     let rounded = ["check", "run.toml", "--set", kind, "--set", "checkpoint.moments=\"bf16\""];
     lab.run(&rounded).failed().says(&["moments in 8 bits are not rounded again"]);
     let none = ["check", "run.toml", "--set", kind, "--set", "checkpoint.moments=\"none\""];
-    lab.run(&none).succeeded();
+    lab.run(&none).succeeded().prints(&["checkpoints: ", "copied in memory"]);
 }
 
 #[test]

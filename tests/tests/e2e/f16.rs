@@ -1,5 +1,6 @@
 //! Runs of models whose products are in f16.
 
+use maverl::files::Shards;
 use maverl_tests::lab::{Ended, Lab, Run, wait_until};
 use serde_json::Value;
 
@@ -75,6 +76,33 @@ fn a_team_is_trained_in_f16_and_a_run_that_is_killed_ends_with_the_bits_of_one_t
     for steps in [1, 2] {
         train(&lab, &format!("killed-{steps}"), Some(steps)).equals(&whole);
     }
+}
+
+#[test]
+fn a_mixer_skips_the_steps_that_its_critic_skips() {
+    let lab = lab();
+    let set = [
+        "steps=3",
+        "algorithm.name=\"qmix\"",
+        "algorithm.advantage.epochs=8",
+        "eval.before_and_after=false",
+        "checkpoint.every=1",
+        "models.tiny.dtype=f16",
+        "models.tiny.loss_scale.start=16777216",
+    ];
+    let run = lab.train("qmix", &set);
+    let dir = run.0.join("checkpoints/step-000003");
+    let counters = |file: &str| {
+        Shards::open_file(&dir.join(file)).and_then(|saved| saved.values("counters")).unwrap()
+    };
+    // Size of the state and steps; steps of trunk and head in halves of 24 bits.
+    let of_mixer = counters("mixer.safetensors")[1];
+    let of_head = counters("policies/tiny/critic/optimizer.safetensors")[3];
+    let steps = run.steps();
+    let skipped = steps.last().unwrap()["critic/tiny/skipped_steps"].as_f64().unwrap();
+    println!("the mixer took {of_mixer} steps, its critic {of_head}, which skipped {skipped}");
+    assert!(of_head > 0.0 && skipped > 0.0, "some steps overflow, and some do not");
+    assert_eq!(of_mixer, of_head);
 }
 
 #[test]

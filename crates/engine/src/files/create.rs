@@ -12,7 +12,7 @@ use tokenizers::{
     TokenizerBuilder, Trainer,
 };
 
-use crate::files::save::{self, SHARD_BYTES, SavedTensor};
+use crate::files::save::{self, SHARD_BYTES, SavedTensor, TensorWriter};
 use crate::files::{HfConfig, ModelError, StoredDtype};
 
 /// Special tokens of ChatML: padding, and the start and end of a turn.
@@ -137,7 +137,7 @@ pub fn random_model(dir: &Path, size: Size, tokenizer: &str, seed: u64) -> Resul
             })
         })
         .collect();
-    save::shards(dir, &entries, SHARD_BYTES)
+    save::shards(dir, &entries, SHARD_BYTES, &mut TensorWriter::Direct)
 }
 
 /// Returns the configuration of a Qwen2 model. The positions are written as `rope_theta` (transformers 4) or as

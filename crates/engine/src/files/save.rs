@@ -1,16 +1,20 @@
 //! Writing weights: safetensors, one file or shards over a size, in the type that is asked for.
 
+mod writer;
+
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use half::{bf16, f16};
+use maverl_kernels::elementwise::{copy_to_bytes, round_to_bf16_bytes};
+use maverl_kernels::large_zero_bytes;
+use safetensors::SafeTensorError;
 use safetensors::tensor::View;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
+pub use writer::{CopiedFile, TensorWriter, shards, weights};
 
 /// Largest shard, as `save_pretrained` has it.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
@@ -51,13 +55,23 @@ impl StoredDtype {
         }
     }
 
-    /// Little-endian bytes of values, rounded to nearest, ties to even.
-    fn encode(self, values: &[f32]) -> Vec<u8> {
-        match self {
-            Self::F32 => each_in_bytes(values, f32::to_le_bytes),
-            Self::F16 => each_in_bytes(values, |value| f16::from_f32(value).to_le_bytes()),
-            Self::Bf16 => each_in_bytes(values, |value| bf16::from_f32(value).to_le_bytes()),
-        }
+    /// Writes values as little-endian bytes, rounded to nearest, ties to even. Returns the first finite value that rounds to
+    /// an infinity.
+    fn encode_into(self, values: &[f32], bytes: &mut [u8]) -> Option<f32> {
+        let may_overflow = match self {
+            Self::F32 => {
+                copy_to_bytes(values, bytes);
+                false
+            }
+            Self::F16 => {
+                for (bytes, value) in bytes.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                    *bytes = f16::from_f32(*value).to_le_bytes();
+                }
+                true
+            }
+            Self::Bf16 => round_to_bf16_bytes(values, bytes),
+        };
+        if may_overflow { self.find_overflow(values) } else { None }
     }
 
     /// Returns the first finite value that rounds to an infinity.
@@ -75,13 +89,14 @@ impl StoredDtype {
     }
 }
 
-/// Returns the bytes of all values. A loop over an array that exists copies whole vectors, which an iterator of bytes does not.
-fn each_in_bytes<const N: usize>(values: &[f32], bytes_of: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
-    let mut bytes = vec![0; values.len() * N];
-    for (bytes, &value) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(values) {
-        *bytes = bytes_of(value);
+impl From<StoredDtype> for safetensors::Dtype {
+    fn from(dtype: StoredDtype) -> Self {
+        match dtype {
+            StoredDtype::F32 => Self::F32,
+            StoredDtype::F16 => Self::F16,
+            StoredDtype::Bf16 => Self::BF16,
+        }
     }
-    bytes
 }
 
 /// Options of writing a model.
@@ -155,32 +170,26 @@ impl<'a> SavedTensor<'a> {
         Self { dtype, ..self }
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        match &self.values {
-            EntryValues::Slice(values) => self.encode(values),
-            EntryValues::Tensor(tensor) => {
-                let mut bytes = Vec::new();
-                tensor.read(&mut |values| bytes = self.encode(values));
-                bytes
-            }
-            EntryValues::Computed(compute) => self.encode(&compute()),
-        }
+    /// Returns the number of bytes in a file.
+    fn byte_count(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    fn encode(&self, values: &[f32]) -> Vec<u8> {
-        self.overflow.set(self.dtype.find_overflow(values));
-        self.dtype.encode(values)
+    /// Writes the bytes that a file has of the current numbers.
+    fn encode_into(&self, bytes: &mut [u8]) {
+        let mut encode = |values: &[f32]| self.overflow.set(self.dtype.encode_into(values, bytes));
+        match &self.values {
+            EntryValues::Slice(values) => encode(values),
+            EntryValues::Tensor(tensor) => tensor.read(&mut encode),
+            EntryValues::Computed(compute) => encode(&compute()),
+        }
     }
 }
 
 /// View that the safetensors writer reads: the bytes of one tensor at a time.
 impl View for &SavedTensor<'_> {
     fn dtype(&self) -> safetensors::Dtype {
-        match self.dtype {
-            StoredDtype::F32 => safetensors::Dtype::F32,
-            StoredDtype::F16 => safetensors::Dtype::F16,
-            StoredDtype::Bf16 => safetensors::Dtype::BF16,
-        }
+        self.dtype.into()
     }
 
     fn shape(&self) -> &[usize] {
@@ -188,11 +197,13 @@ impl View for &SavedTensor<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(self.bytes())
+        let mut bytes = large_zero_bytes(self.byte_count());
+        self.encode_into(&mut bytes);
+        Cow::Owned(bytes)
     }
 
     fn data_len(&self) -> usize {
-        self.shape.iter().product::<usize>() * self.dtype.bytes()
+        self.byte_count()
     }
 }
 
@@ -203,6 +214,11 @@ impl View for &SavedTensor<'_> {
 /// If the file cannot be written, or a number is beyond the range of its type: the file is of no use then.
 pub fn one_file(file: &Path, entries: &[SavedTensor<'_>]) -> Result<(), ModelError> {
     safetensors_file(file, entries.iter().map(|entry| (entry.name.as_str(), entry)))?;
+    refuse_overflow(entries)
+}
+
+/// Returns an error if a number that was written is beyond the range of its type.
+fn refuse_overflow(entries: &[SavedTensor<'_>]) -> Result<(), ModelError> {
     let lost = entries.iter().find_map(|entry| Some((entry, entry.overflow.get()?)));
     let Some((SavedTensor { name, dtype, .. }, value)) = lost else { return Ok(()) };
     let wider = if *dtype == StoredDtype::F16 { "bf16 or f32" } else { "f32" };
@@ -224,73 +240,14 @@ pub(crate) fn safetensors_file<S: AsRef<str> + Ord + std::fmt::Display, V: View>
     let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
     let made = std::fs::File::create(file).and_then(|file| file.metadata());
     let permissions = made.map_err(|e| ModelError::cannot_do("write", file, e))?.permissions();
-    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| {
-        let message = format!("cannot write {}: {e}", file.display());
-        ModelError::new(ModelErrorKind::Io, message).with_source(e)
-    })?;
+    safetensors::serialize_to_file(views, Some(metadata), file).map_err(|e| unwritten(file, e))?;
     std::fs::set_permissions(file, permissions).map_err(|e| ModelError::cannot_do("write", file, e))
 }
 
-/// Writes the weights of a model, and tensors that it does not read; see [`shards`].
-///
-/// # Errors
-///
-/// If a file cannot be written.
-pub fn weights(
-    dir: &Path,
-    own: Vec<SavedTensor<'_>>,
-    skipped: Vec<SavedTensor<'_>>,
-    options: &SaveOptions,
-) -> Result<(), ModelError> {
-    let all = own.into_iter().chain(skipped).map(|tensor| tensor.stored_as(options.dtype));
-    let entries: Vec<SavedTensor<'_>> = all.collect();
-    shards(dir, &entries, options.shard_bytes)
-}
-
-/// Writes `model.safetensors`, or, if it would be larger than a shard may be, `model-00001-of-0000N.safetensors` and
-/// the index that says which tensor is where.
-///
-/// # Errors
-///
-/// If a file cannot be written.
-pub fn shards(dir: &Path, entries: &[SavedTensor<'_>], shard_bytes: u64) -> Result<(), ModelError> {
-    let sizes: Vec<u64> = entries.iter().map(|entry| entry.data_len() as u64).collect();
-    let parts = split(&sizes, shard_bytes);
-    if parts.len() <= 1 {
-        return one_file(&dir.join("model.safetensors"), entries);
-    }
-    let mut map = BTreeMap::new();
-    for (index, part) in parts.iter().enumerate() {
-        let file = format!("model-{:05}-of-{:05}.safetensors", index + 1, parts.len());
-        one_file(&dir.join(&file), &entries[part.clone()])?;
-        map.extend(entries[part.clone()].iter().map(|entry| (&entry.name, file.clone())));
-    }
-    let parameters: usize = entries.iter().map(|entry| entry.shape.iter().product::<usize>()).sum();
-    let metadata =
-        json!({ "total_parameters": parameters, "total_size": sizes.iter().sum::<u64>() });
-    let index = json!({ "metadata": metadata, "weight_map": map });
-    let path = dir.join("model.safetensors.index.json");
-    std::fs::write(&path, format!("{index:#}\n"))
-        .map_err(|e| ModelError::cannot_do("write", &path, e))
-}
-
-/// Runs of tensors that fit a shard, in order; one that is larger than a shard is alone in its own.
-fn split(sizes: &[u64], limit: u64) -> Vec<Range<usize>> {
-    let mut parts: Vec<Range<usize>> = Vec::new();
-    let mut used = 0;
-    for (at, &size) in sizes.iter().enumerate() {
-        match parts.last_mut() {
-            Some(part) if used + size <= limit => {
-                part.end = at + 1;
-                used += size;
-            }
-            _ => {
-                parts.push(at..at + 1);
-                used = size;
-            }
-        }
-    }
-    parts
+/// Returns the error of a file that could not be written.
+fn unwritten(file: &Path, source: SafeTensorError) -> ModelError {
+    let message = format!("cannot write {}: {source}", file.display());
+    ModelError::new(ModelErrorKind::Io, message).with_source(source)
 }
 
 /// A `config.json` that names the type in which the weights beside it are stored, and says whether their head is tied, and
@@ -327,6 +284,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::fs;
+
+    use serde_json::json;
 
     use super::*;
     use crate::files::{ModelFiles, ModelSource};
@@ -449,16 +408,10 @@ mod tests {
         let error = tiny.save_full(nowhere, &SaveOptions::default()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/config.json"), "{error}");
         let own = tiny.config.saved_tensors(tiny.weights.vars());
-        let error = weights(nowhere, own, Vec::new(), &SaveOptions::default());
+        let mut writer = TensorWriter::Direct;
+        let error = weights(nowhere, own, Vec::new(), (&SaveOptions::default(), &mut writer));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("/nowhere/at/all/model.safetensors"), "{error}");
-    }
-
-    #[test]
-    fn shards_are_as_full_as_they_may_be_and_a_large_tensor_is_alone() {
-        assert_eq!(split(&[4, 4, 9, 1, 2, 3], 8), [0..2, 2..3, 3..6]);
-        assert_eq!(split(&[4, 4], 8).len(), 1);
-        assert!(split(&[], 8).is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::Shards;
-use crate::files::save::{self, SavedTensor};
+use crate::files::save::{SavedTensor, TensorWriter};
 use crate::files::{HfConfig, ModelError};
 use crate::net::values::{Params, Tensor};
 use crate::net::{Gradients, Model, Pool, Rows, Tape};
@@ -119,9 +119,18 @@ impl ValueHead {
     ///
     /// If the file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        self.save_with(dir, &mut TensorWriter::Direct)
+    }
+
+    /// Writes what [`ValueHead::save`] writes by a writer.
+    pub(crate) fn save_with(
+        &self,
+        dir: &Path,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         let entries: Vec<SavedTensor<'_>> =
             self.vars().iter().map(|(name, var)| SavedTensor::tensor(name, var)).collect();
-        save::one_file(&self.kind.file(dir), &entries)
+        writer.put(self.kind.file(dir), &entries)
     }
 
     /// Restores the parameters from a model directory.

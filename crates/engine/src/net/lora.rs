@@ -28,6 +28,7 @@ use maverl_kernels::sample::{derive_seed, uniform_number};
 pub use config::{LoraConfig, WEIGHTS_FILE, is_adapter, linear_names};
 
 pub use keys::{CONFIG_FILE, MAX_RANK};
+use parameters::refuse_dropout;
 pub(crate) use parameters::split_targets;
 pub use patterns::{Modules, Patterns};
 use stored::{StoredFactors, saved_factors};
@@ -35,7 +36,7 @@ use target::{LoraFactor, stored_factor};
 pub use target::{LoraTarget, ParameterPart};
 
 use crate::files::Shards;
-use crate::files::save;
+use crate::files::save::TensorWriter;
 use crate::files::shards::list_problems;
 use crate::files::{HfConfig, ModelError};
 use crate::net::Decoder;
@@ -174,11 +175,15 @@ impl Adapter {
         Ok(self.over(self.params.on(ops, trained)?))
     }
 
-    /// The same weights with another dropout in training.
-    #[must_use]
-    pub fn with_dropout(mut self, dropout: f32) -> Self {
+    /// Returns the same weights with another dropout in training.
+    ///
+    /// # Errors
+    ///
+    /// If there is dropout, and the adapter corrects experts that are one tensor, for which PEFT has none.
+    pub fn with_dropout(mut self, dropout: f32) -> Result<Self, ModelError> {
+        refuse_dropout(&self.config.patterns.target_parameters, dropout)?;
         self.config.dropout = dropout;
-        self
+        Ok(self)
     }
 
     /// Writes `adapter_config.json` and `adapter_model.safetensors`; `base` is what the configuration calls the base.
@@ -187,8 +192,18 @@ impl Adapter {
     ///
     /// If a file cannot be written.
     pub fn save(&self, dir: &Path, base: &str) -> Result<(), ModelError> {
+        self.save_with(dir, base, &mut TensorWriter::Direct)
+    }
+
+    /// Writes what [`Adapter::save`] writes, tensors by a writer.
+    pub(super) fn save_with(
+        &self,
+        dir: &Path,
+        base: &str,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         self.config.write(dir, base)?;
-        save::one_file(&dir.join(WEIGHTS_FILE), &saved_factors(self.pairs()))
+        writer.put(dir.join(WEIGHTS_FILE), &saved_factors(self.pairs()))
     }
 
     /// Takes the values of an adapter of the same shape from a PEFT directory.

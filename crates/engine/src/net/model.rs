@@ -7,7 +7,7 @@ use std::sync::Arc;
 use maverl_hub::COMPANIONS;
 use maverl_kernels::matmul::Precision;
 
-use crate::files::save::{self, SaveOptions, StoredDtype};
+use crate::files::save::{self, SaveOptions, StoredDtype, TensorWriter};
 use crate::files::shards::SkippedTensors;
 use crate::files::{HfConfig, ModelError, ModelErrorKind, ModelFiles, ModelSource, Shards};
 use crate::net::copies;
@@ -217,9 +217,18 @@ impl Model {
     ///
     /// If a file cannot be written; the error names it.
     pub fn save(&self, dir: &Path) -> Result<(), ModelError> {
+        self.save_with(dir, &mut TensorWriter::Direct)
+    }
+
+    /// Writes what [`Model::save`] writes, tensors by a writer.
+    pub(crate) fn save_with(
+        &self,
+        dir: &Path,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         match &self.adapter {
-            Some(adapter) => adapter.save(dir, &self.name),
-            None => self.save_full(dir, &SaveOptions::default()),
+            Some(adapter) => adapter.save_with(dir, &self.name, writer),
+            None => self.save_full_with(dir, (&SaveOptions::default(), writer)),
         }
     }
 
@@ -246,6 +255,15 @@ impl Model {
     ///
     /// If a file cannot be written; the error names it.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
+        self.save_full_with(dir, (options, &mut TensorWriter::Direct))
+    }
+
+    /// Writes what [`Model::save_full`] writes, tensors by a writer.
+    fn save_full_with(
+        &self,
+        dir: &Path,
+        (options, writer): (&SaveOptions, &mut TensorWriter),
+    ) -> Result<(), ModelError> {
         self.require_weights()?;
         for (name, bytes) in self.companions.iter() {
             match name.as_str() {
@@ -257,7 +275,7 @@ impl Model {
             }
         }
         let own = self.config.saved_tensors(self.weights.vars());
-        save::weights(dir, own, self.skipped.entries(), options)
+        save::weights(dir, own, self.skipped.entries(), (options, writer))
     }
 
     /// Restores the trainable weights from a directory that [`Model::save`] wrote.

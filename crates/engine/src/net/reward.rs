@@ -22,7 +22,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::files::save::{self, SavedTensor};
+use crate::files::save::{self, SavedTensor, TensorWriter};
 use crate::files::shards::SCORE;
 use crate::files::{ModelError, ModelFiles, ModelSource, SaveOptions, Shards};
 use crate::message::Message;
@@ -171,7 +171,7 @@ impl RewardModel {
         let all = own.chain(head).chain(self.model.skipped.entries());
         let entries: Vec<SavedTensor<'_>> =
             all.map(|tensor| tensor.stored_as(options.dtype)).collect();
-        save::shards(dir, &entries, options.shard_bytes)?;
+        save::shards(dir, &entries, options.shard_bytes, &mut TensorWriter::Direct)?;
         companion(dir, FILE, format!("{:#}\n", json!(self.settings)).as_bytes())
     }
 

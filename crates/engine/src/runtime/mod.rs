@@ -51,6 +51,7 @@ pub use batch::{
     Batch, CustomSurrogate, Objective, ObservedText, Row, TeacherTokens, ValueBatch, ValueRow,
     ValueTarget, ValueText,
 };
+pub use checkpoint::PolicyCopy;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use device::DeviceKernels;

@@ -42,7 +42,11 @@ pub(crate) struct Optimizer<O: Ops = Cpu> {
     muon_rms: Option<f64>,
     /// Array of zeros for the gradients of the next step, if there is one already.
     zeros: Option<O::Sums>,
+    /// Number of steps that the moments have.
     pub(crate) step: u64,
+    /// Number of steps since training began, which random numbers depend on. It is that of the moments, unless a checkpoint had
+    /// none.
+    pub(crate) taken: u64,
 }
 
 impl<O: Ops> Optimizer<O> {
@@ -90,6 +94,7 @@ impl<O: Ops> Optimizer<O> {
             muon_rms,
             zeros,
             step: 0,
+            taken: 0,
         })
     }
 
@@ -127,7 +132,7 @@ impl<O: Ops> Optimizer<O> {
         if elements != self.params.elements() {
             return Err(ModelError::wrong_argument("these weights are not trained"));
         }
-        self.step += 1;
+        self.count_step();
         let (adamw, factor) = self.options.step(lr, norm);
         let scale = factor / loss_scale;
         let muon = self.options.muon(lr);
@@ -169,7 +174,7 @@ impl<O: Ops> Optimizer<O> {
         norm: f64,
     ) -> Result<(), ModelError> {
         let mut grad = gradients.into_all()?;
-        self.step += 1;
+        self.count_step();
         let (adamw, scale) = self.options.step(lr, norm);
         let Self { ops, own, m, v, step, .. } = self;
         let (mut weights, mut end) = (owned.write(), 0);
@@ -180,6 +185,11 @@ impl<O: Ops> Optimizer<O> {
             ops.adamw(&adamw, (*step, scale), place, (&mut *weights, &mut grad), [m, v])?;
         }
         Ok(())
+    }
+
+    fn count_step(&mut self) {
+        self.step += 1;
+        self.taken += 1;
     }
 
     /// Returns the number of steps that belongs to the moments of a checkpoint. Moments that are not written are those before
@@ -219,12 +229,12 @@ impl<O: Ops> Optimizer<O> {
         Ok([m?, v?])
     }
 
-    /// Restores the moments of this rank and the number of steps.
+    /// Restores the moments of this rank and the number of steps, as if training had begun with them.
     pub(crate) fn restore(&mut self, saved: &Shards, step: u64) -> Result<(), ModelError> {
         if step == 0 {
             return self.reset();
         }
-        self.step = step;
+        (self.step, self.taken) = (step, step);
         if self.eight_bit.is_some() {
             self.eight_bit = Some(EightBitMoments::restored(&self.params, saved)?);
             return Ok(());
@@ -235,7 +245,7 @@ impl<O: Ops> Optimizer<O> {
 
     /// Begins again: no step, and moments of zero.
     pub(crate) fn reset(&mut self) -> Result<(), ModelError> {
-        self.step = 0;
+        (self.step, self.taken) = (0, 0);
         if let Some(moments) = &mut self.eight_bit {
             *moments = EightBitMoments::zeros(&self.params);
             return Ok(());

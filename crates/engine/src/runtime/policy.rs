@@ -6,6 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use crate::files::ModelError;
+use crate::files::save::TensorWriter;
+use crate::runtime::checkpoint::PolicyCopy;
 use crate::runtime::generator::{Generator, Published};
 use crate::runtime::snapshots::SnapshotGenerator;
 use crate::runtime::worker::{PolicyOperations, Worker};
@@ -283,8 +285,27 @@ impl Policy {
     ///
     /// See [`RuntimeError`].
     pub async fn save_with(&self, dir: &Path, moments: SavedMoments) -> Result<(), RuntimeError> {
-        let dir = dir.to_owned();
-        self.on_model(move |member| member.save(&dir, moments)).await
+        let (dir, mut writer) = (dir.to_owned(), TensorWriter::Direct);
+        self.on_model(move |member| member.save(&dir, moments, &mut writer)).await
+    }
+
+    /// Writes the small files of [`Policy::save_with`], and copies the tensors of the others in memory, on all threads.
+    /// [`PolicyCopy::write`] writes these, so the policy need not wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`RuntimeError`].
+    pub async fn copy_with(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+    ) -> Result<PolicyCopy, RuntimeError> {
+        let (dir, mut writer) = (dir.to_owned(), TensorWriter::Copying(Vec::new()));
+        let copied = self.on_model(move |member| {
+            member.save(&dir, moments, &mut writer)?;
+            Ok(writer.into_copies())
+        });
+        Ok(PolicyCopy { files: copied.await?, worker: Arc::clone(&self.worker.name) })
     }
 
     /// Takes part in [`Policy::save`] of rank 0; every other rank calls this meanwhile.

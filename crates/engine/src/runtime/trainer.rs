@@ -319,8 +319,8 @@ impl<O: Backend> Trainer<O> {
     }
 
     /// Returns the decoder for training: with dropout, if the adapter has any. The mask is a function of the seed, the
-    /// optimizer step, the row and the position, so no split into micro-batches changes it. `rows` are the numbers of the packed
-    /// rows in the minibatch.
+    /// number of optimizer steps since training began, the row and the position, so no split into micro-batches changes it, and no
+    /// resume. `rows` are the numbers of the packed rows in the minibatch.
     fn decoder<'m>(
         &self,
         model: &'m Model<O>,
@@ -331,7 +331,7 @@ impl<O: Backend> Trainer<O> {
         if dropout == 0.0 {
             return Cow::Borrowed(&model.decoder);
         }
-        let step = derive_seed(self.seed, self.optimizer.step);
+        let step = derive_seed(self.seed, self.optimizer.taken);
         let keys = packed.keys(step, rows).into();
         Cow::Owned(lora::with_dropout(&model.decoder, dropout, &keys))
     }

@@ -13,6 +13,7 @@ use super::{
     AdapterSpec, Batch, Dtype, LoraSpec, OptimOptions, PolicySpec, Row, RuntimeError,
     RuntimeOptions, SavedMoments,
 };
+use crate::files::save::TensorWriter;
 use crate::files::{HfConfig, ModelError};
 use crate::loss::PolicyLoss;
 use crate::net::ops::{Backend as _, Cpu};
@@ -256,8 +257,9 @@ impl ModelHost<TrainedModel> {
     pub async fn save(&self, place: usize, dir: &Path) -> Result<(), RuntimeError> {
         let (dir, name) = (dir.to_owned(), Arc::clone(&self.name));
         let saved = self.on_training(place, move |model, training| {
-            let written =
-                model.save(&dir).and_then(|()| training.trainer.save(&dir, SavedMoments::F32));
+            let written = model.save(&dir).and_then(|()| {
+                training.trainer.save(&dir, SavedMoments::F32, &mut TensorWriter::Direct)
+            });
             written.map_err(|error| error.in_worker(&*name))
         });
         saved.await

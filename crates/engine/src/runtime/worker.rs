@@ -16,6 +16,7 @@ use maverl_kernels::cuda::MemoryUsage;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::perturb;
+use crate::files::save::TensorWriter;
 use crate::files::{ModelError, ModelFiles};
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{Device, Runner};
@@ -71,7 +72,7 @@ impl<O: Backend> OwnedModels<O> {
                 base.with_adapter(adapter.on(ops, policy.trained)?)
             }
             Some(AdapterSpec::Load { dir, dropout }) => {
-                let adapter = Adapter::load(dir, &base.config)?.with_dropout(*dropout);
+                let adapter = Adapter::load(dir, &base.config)?.with_dropout(*dropout)?;
                 base.with_adapter(adapter.on(ops, policy.trained)?)
             }
         };
@@ -154,10 +155,15 @@ impl<O: Backend> Operations for OwnedModels<O> {
         self.critic.as_mut().map(|critic| critic.update(batch))
     }
 
-    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
-        self.model.decoder.ops().host(&self.model)?.save(dir)?;
-        self.trainer.save(dir, moments)?;
-        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir, moments))
+    fn save(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
+        self.model.decoder.ops().host(&self.model)?.save_with(dir, writer)?;
+        self.trainer.save(dir, moments, writer)?;
+        self.critic.as_ref().map_or(Ok(()), |critic| critic.save(dir, moments, writer))
     }
 
     fn share(&self) -> Result<(), ModelError> {

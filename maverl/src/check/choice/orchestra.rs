@@ -20,6 +20,8 @@ pub(crate) struct ChosenOrchestra {
     pub(crate) members: BTreeSet<Seat>,
     /// Names of the components that it acts in beside its own.
     pub(crate) environments: Vec<String>,
+    /// True if it may act in an environment.
+    pub(crate) acts: bool,
     /// Messages of a task that it passes on.
     pub(crate) passes_on: Vec<&'static str>,
     /// Warnings about its options.
@@ -42,7 +44,8 @@ pub(crate) fn choose_orchestra(
     let chosen = Chosen { name, options };
     let members = all_seats(&chosen, &*built, problems)?.into_iter().collect();
     let (environments, passes_on) = (built.environments(), built.passes_on());
-    Some(ChosenOrchestra { chosen, members, environments, passes_on, warnings })
+    let acts = built.acts() || !entry.needs.is_empty() || !environments.is_empty();
+    Some(ChosenOrchestra { chosen, members, environments, acts, passes_on, warnings })
 }
 
 /// Validates the options of an orchestra, and reports its problems. Returns its warnings.

@@ -10,7 +10,7 @@ use crate::plan::{DeviceMemory, Plan, TokenBytes, WorkerPlan, WorkerSummary, byt
 use crate::runtime::{DeviceChoice, RuntimeOptions};
 
 /// Share of the machine's memory above which a plan is reported as near the limit.
-const NEAR: f64 = 0.8;
+pub(super) const NEAR: f64 = 0.8;
 
 /// Memory of all worker groups, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +75,22 @@ fn sum_over(workers: &[WorkerSummary], part: fn(&WorkerSummary) -> u64) -> u64 {
 }
 
 /// Returns true for a worker group on a GPU, whose memory is not that of the machine.
-fn is_on_gpu(worker: &WorkerPlan, plan: &Plan, devices: &[DeviceMemory]) -> bool {
+pub(super) fn is_on_gpu(worker: &WorkerPlan, plan: &Plan, devices: &[DeviceMemory]) -> bool {
     let of = devices.iter().find(|of| of.worker == worker.name);
     let device = of.map_or(plan.device_of(worker), |of| of.device);
     matches!(device, DeviceChoice::Cuda(_))
+}
+
+/// Returns the worker groups whose memory is that of the machine.
+fn in_memory(plan: &Plan, devices: &[DeviceMemory]) -> Vec<WorkerSummary> {
+    let summaries = plan.workers.iter().zip(plan.summary().workers);
+    let here = summaries.filter(|(worker, _)| !is_on_gpu(worker, plan, devices));
+    here.map(|(_, summary)| summary).collect()
+}
+
+/// Returns the most bytes that a plan may take of the memory of the machine.
+pub(super) fn peak_memory((plan, devices): (&Plan, &[DeviceMemory]), purpose: Purpose) -> u64 {
+    Need::of(&in_memory(plan, devices), purpose).peak_memory()
 }
 
 /// Reports a plan that needs more memory than available. Returns warnings about one near the limit, or beyond it where
@@ -90,9 +102,7 @@ pub(crate) fn check_memory(
     problems: &mut Problems<'_>,
 ) -> Option<String> {
     let machine = machine?;
-    let summaries = plan.workers.iter().zip(plan.summary().workers);
-    let here = summaries.filter(|(worker, _)| !is_on_gpu(worker, plan, devices));
-    let workers: Vec<WorkerSummary> = here.map(|(_, summary)| summary).collect();
+    let workers = in_memory(plan, devices);
     let need = Need::of(&workers, purpose);
     let absent = plan.workers.iter().any(|worker| weights::absent(&worker.source));
     // The numbers are those of one rank, and several that divide the weights need less each of what is not whole.

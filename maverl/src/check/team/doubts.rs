@@ -50,16 +50,38 @@ pub(crate) fn number_doubts(
 
 /// Returns a warning if observations are to be learned by a preset without conversations with an environment.
 fn observation_doubt(algorithm: &AlgorithmPlan, seats: &[SeatPlan]) -> Option<String> {
-    let is_set = |seat: &&SeatPlan| seat.trained && seat.loss.observation_coef > 0.0;
-    seats.iter().find(is_set)?;
     let preset = algorithm.preset;
     // The key of the algorithm is named with those that the loss of pairs does not have.
     let is_told = preset == Preset::OnlineDpo && algorithm.loss.observation_coef > 0.0;
-    let has_none = preset.is_supervised() || preset.compares_pairs() || preset == Preset::Verifier;
-    (has_none && !is_told).then(|| {
+    let doubtful = learns_observations(seats) && !has_conversations(preset) && !is_told;
+    doubtful.then(|| {
         let name = preset.name();
         format!("`loss.observation_coef` has no effect: `algorithm.name = {name:?}` does not train on sampled conversations")
     })
+}
+
+/// Returns a warning if observations are to be learned, and the orchestra acts in no environment that could write any.
+pub(crate) fn unobserved(
+    acts: bool,
+    algorithm: &AlgorithmPlan,
+    seats: &[SeatPlan],
+) -> Option<String> {
+    let doubtful = !acts && learns_observations(seats) && has_conversations(algorithm.preset);
+    doubtful.then(|| {
+        "`loss.observation_coef` has no effect: the orchestra declares no actions (`needs`), so no environment writes into a \
+         conversation"
+            .to_owned()
+    })
+}
+
+/// Returns true if a trained seat learns observations.
+fn learns_observations(seats: &[SeatPlan]) -> bool {
+    seats.iter().any(|seat| seat.trained && seat.loss.observation_coef > 0.0)
+}
+
+/// Returns true if a preset trains on sampled conversations.
+fn has_conversations(preset: Preset) -> bool {
+    !(preset.is_supervised() || preset.compares_pairs() || preset == Preset::Verifier)
 }
 
 /// Returns a warning if a surrogate averages advantages that a critic gives to single tokens.

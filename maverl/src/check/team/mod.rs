@@ -35,6 +35,7 @@ pub(super) use algorithm::check_algorithm;
 pub(super) use branches::check_branches;
 pub(super) use credit::check_estimator;
 pub(super) use critic::{check_critics, with_critics};
+pub(super) use doubts::unobserved;
 pub(super) use endpoint::take_endpoints;
 pub(super) use experts::{check_router_replay, unused_balance};
 pub(super) use optimizer::check_optimizers;

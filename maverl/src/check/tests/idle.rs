@@ -80,6 +80,26 @@ fn a_key_that_changes_nothing_is_told_with_the_reason() {
 }
 
 #[test]
+fn observations_of_a_team_that_never_acts_are_told_once_to_have_no_effect() {
+    let learned = "[algorithm.loss]\nobservation_coef = 0.1\n";
+    let silent = |toml: &str| {
+        let plan = super::super::check(&text(toml), &everything(), Purpose::Train).unwrap();
+        let told = |warning: &String| warning.contains("loss.observation_coef` has no effect");
+        plan.warnings.into_iter().filter(told).collect::<Vec<_>>()
+    };
+    let found = silent(&format!("{DEBATE}{learned}"));
+    assert!(
+        matches!(&found[..], [one] if one.contains("the orchestra declares no actions")),
+        "{found:?}"
+    );
+    assert_eq!(silent(DEBATE), [] as [&str; 0], "nothing is to be learned");
+    // The team of the search acts, and pairs have no such term in any team.
+    assert_eq!(idle(&format!("{TWO}{learned}")), [] as [&str; 0]);
+    let pairs = silent(&format!("{DEBATE}[algorithm]\nname = \"online_dpo\"\n{learned}"));
+    assert!(matches!(&pairs[..], [one] if !one.contains("declares no actions")), "{pairs:?}");
+}
+
+#[test]
 fn keys_of_other_tables_that_change_nothing_are_told_too() {
     let cases = [
         (

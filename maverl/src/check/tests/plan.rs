@@ -94,6 +94,7 @@ debate/vote on quiz, 100 steps of drmas
 +----------------------------------------------------------------+
 
 a step: 16 tasks x 8 episodes = 128 episodes; each time every seat speaks once, 256 samples and at most 16384 tokens
+checkpoints: 22.89 MiB, copied in memory between two steps, and written while the run goes on
 "#;
     same(&table(&plan, 200), expected);
     let one = table(&plan_of(&text("steps = 1")), 200);

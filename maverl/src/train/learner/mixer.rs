@@ -3,8 +3,9 @@
 //! Mixer and critics are trained while the advantages are computed, not in the update. The reward of a reply is
 //! compared with values from before the reply alone, since later prompts may contain it.
 
+mod saved;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use maverl_kernels::adamw::adamw_step;
 use maverl_kernels::advantage::{GaeSteps, RaggedRows, gae_advantages};
@@ -16,9 +17,6 @@ use crate::algo::{
     explained_variance, mixed_turns, value_batches,
 };
 use crate::config::{Credit, CriticPasses, MixerNetwork, MixerPlan};
-use crate::files::Shards;
-use crate::files::save::{SavedTensor, one_file};
-use crate::files::{ModelError, ModelErrorKind};
 use crate::metrics::Metrics;
 use crate::plan::{CriticPlan, Plan};
 use crate::runtime::{OptimOptions, Policy};
@@ -76,42 +74,6 @@ impl TeamMixer {
         let [m, v] = &mut self.moments;
         adamw_step(&adamw, self.step, scale, self.mixing.params_mut(), &gradient, m, v);
     }
-
-    /// Writes parameters and moments into a file; a sum has none.
-    pub(crate) fn save(&self, file: &Path) -> Result<(), ModelError> {
-        let Mixing::Monotone(network) = &self.mixing else { return Ok(()) };
-        let params = self.mixing.params();
-        let counters = [network.state() as f32, self.step as f32];
-        let n = [params.len()];
-        let entries = [
-            SavedTensor::slice("counters", &[2], &counters),
-            SavedTensor::slice("params", &n, params),
-            SavedTensor::slice("m", &n, &self.moments[0]),
-            SavedTensor::slice("v", &n, &self.moments[1]),
-        ];
-        one_file(file, &entries)
-    }
-
-    /// Reads a mixer from a file that [`TeamMixer::save`] wrote; `None` if there is no file.
-    pub(crate) fn load(plan: &Plan, file: &Path) -> Result<Option<Self>, ModelError> {
-        let Some(mixed) = plan.mixer_plan().filter(|_| file.is_file()) else { return Ok(None) };
-        let saved = Shards::open_file(file)?;
-        let counters = saved.values("counters")?;
-        let [state, step] = [0, 1].map(|i| counters.get(i).map_or(0, |counter| *counter as u64));
-        let mut mixer = Self::new(plan, mixed, state as usize);
-        let [params, m, v] = ["params", "m", "v"].map(|name| saved.values(name));
-        let parts = [("params", params?), ("m", m?), ("v", v?)];
-        let n = mixer.mixing.params().len();
-        if let Some((name, part)) = parts.iter().find(|(_, part)| part.len() != n) {
-            let (file, found) = (file.display(), part.len());
-            let message = format!("{file}: `{name}` has {found} numbers, the mixer {n}");
-            return Err(ModelError::new(ModelErrorKind::Mismatch, message));
-        }
-        let [(_, params), (_, m), (_, v)] = parts;
-        mixer.mixing.params_mut().copy_from_slice(&params);
-        (mixer.moments, mixer.step) = ([m, v], step);
-        Ok(Some(mixer))
-    }
 }
 
 /// Computes the advantages of samples `[N][T]` from the critics' predictions, before whitening. Then mixer and critics
@@ -143,11 +105,16 @@ pub(crate) async fn learn(
         let (sums, slopes, gradient) =
             turns.backward(&mixer.mixing, mixed, rows, now, (&old, &*predicted.values));
         loss += sums.loss;
-        mixer.apply(&critic.optim(), lr, &gradient);
+        let mut skipped = 0;
         for (host, batch) in batches(plan, samples, predicted, rows, &slopes) {
             let batch = ValueBatch { minibatches: 1, epochs: 1, lr, ..batch };
             let stats = policies[host].update_critic(batch).await?;
+            skipped += stats.skipped_steps;
             metrics.extend(critic_norm(&format!("critic/{}", policies[host].name()), &stats));
+        }
+        // In f16, a critic may skip a step. The mixer goes with it, because they minimize one loss.
+        if skipped == 0 {
+            mixer.apply(&critic.optim(), lr, &gradient);
         }
     }
     metrics.set("mixer/lr", lr);

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use crate::checkpoint::{Checkpoint, Draft};
 use crate::config::SavedMoments;
 use crate::plan::Plan;
+use crate::runtime::PolicyCopy;
 use crate::train::error::TrainError;
 use crate::train::learner::Learner;
 use crate::train::learner::mixer::TeamMixer;
 use crate::train::learner::state::{AlgorithmState, VERIFIER};
+use crate::train::run::trainable::WriteRest;
 
 /// File of the mixer in a checkpoint.
 const MIXER: &str = "mixer.safetensors";
@@ -16,14 +18,21 @@ const MIXER: &str = "mixer.safetensors";
 const STATE: &str = "algorithm.json";
 
 impl Learner {
-    /// Saves policies, mixer and state.
+    /// Saves policies, mixer and state. With `copies`, policies are copied in memory, and what is left is to write these copies.
     pub(in crate::train) async fn save(
         &self,
         draft: &Draft,
         moments: SavedMoments,
-    ) -> Result<(), TrainError> {
+        copies: bool,
+    ) -> Result<WriteRest, TrainError> {
+        let mut copied = Vec::new();
         for policy in &self.policies {
-            policy.save_with(&draft.policy(policy.name())?, moments).await?;
+            let dir = draft.policy(policy.name())?;
+            if copies {
+                copied.push(policy.copy_with(&dir, moments).await?);
+            } else {
+                policy.save_with(&dir, moments).await?;
+            }
         }
         if let Some(mixer) = &self.mixer {
             mixer.save(&draft.file(MIXER)).map_err(|source| TrainError::Mixer { source })?;
@@ -34,7 +43,7 @@ impl Learner {
         if self.state != AlgorithmState::default() {
             draft.write(STATE, &self.state)?;
         }
-        Ok(())
+        Ok(Box::new(move || write_copies(copied)))
     }
 
     /// Takes part in saving, which rank 0 does.
@@ -72,4 +81,9 @@ impl Learner {
         }
         Ok(weights)
     }
+}
+
+/// Writes the copies of policies.
+fn write_copies(copied: Vec<PolicyCopy>) -> Result<(), TrainError> {
+    Ok(copied.into_iter().try_for_each(PolicyCopy::write)?)
 }

@@ -15,7 +15,7 @@ use crate::run_dir::error::At;
 use crate::train::error::TrainError;
 use crate::train::ranks::RankPeers;
 use crate::train::run::summary::{Report, RunSummary};
-use crate::train::run::trainable::{Stepped, Trainable};
+use crate::train::run::trainable::{Stepped, Trainable, WriteRest};
 use crate::trajectory::Episode;
 
 /// Next operation of all ranks.
@@ -76,7 +76,7 @@ impl<W: Trainable> Trainable for Led<W> {
         self.work.open_in(dir)
     }
 
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
         self.command(|| RankCommand::Save).await?;
         self.work.save(draft).await
     }

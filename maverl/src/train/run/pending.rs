@@ -7,37 +7,47 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::run_dir::disk::read_json_if_any;
 use crate::run_dir::error::At;
 use crate::run_dir::{RunDir, RunDirError};
+use crate::train::error::TrainError;
 use crate::train::run::summary::RunSummary;
 
-/// Checkpoint that a thread completes. There is one at most: the next one waits for it.
+/// Thread that writes a part of a checkpoint.
+type Writing = JoinHandle<Result<(), TrainError>>;
+
+/// Checkpoint that threads write and complete, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct PendingCheckpoint {
-    thread: Option<JoinHandle<Result<(), RunDirError>>>,
+    /// The last thread, which waits for those before.
+    thread: Option<Writing>,
 }
 
 impl PendingCheckpoint {
-    /// Waits for the checkpoint before, and starts to complete the next one, of this path.
+    /// Starts a thread that writes a part of a checkpoint of this path after the parts before, unless these fail.
     pub(super) fn start(
         &mut self,
         checkpoint: &Path,
-        complete: impl FnOnce() -> Result<(), RunDirError> + Send + 'static,
+        write: impl FnOnce() -> Result<(), TrainError> + Send + 'static,
     ) -> Result<(), RunDirError> {
-        self.wait()?;
-        let spawned = Builder::new().name("checkpoint".to_owned()).spawn(complete);
+        let before = self.thread.take();
+        let writing = move || before.map_or(Ok(()), join).and_then(|()| write());
+        let spawned = Builder::new().name("checkpoint".to_owned()).spawn(writing);
         self.thread = Some(spawned.at("start a thread for", checkpoint)?);
         Ok(())
     }
 
-    /// Returns the error of a thread that has ended.
-    pub(super) fn error_so_far(&mut self) -> Result<(), RunDirError> {
+    /// Returns the error of threads that have ended.
+    pub(super) fn error_so_far(&mut self) -> Result<(), TrainError> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) { self.wait() } else { Ok(()) }
     }
 
-    /// Waits for the thread.
-    pub(super) fn wait(&mut self) -> Result<(), RunDirError> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    /// Waits for the threads.
+    pub(super) fn wait(&mut self) -> Result<(), TrainError> {
+        self.thread.take().map_or(Ok(()), join)
     }
+}
+
+/// Waits for a thread, and returns its result.
+fn join(thread: Writing) -> Result<(), TrainError> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Waits for the thread of a run that ends with another error. The lock of the run lasts as long.

@@ -1,8 +1,8 @@
 //! Checkpoints of a run. One whose step has episodes in flight is completed when they were played, while the run goes on.
 //!
-//! The files are written to the page cache of the operating system between two steps: this copy is the snapshot, and takes no
-//! memory of the process. A thread then brings them to the disk, computes their checksums and makes the checkpoint visible, while
-//! the run goes on.
+//! Between two steps, weights and moments are copied in memory. A thread writes them from the copy, brings the files to the disk,
+//! computes their checksums and makes the checkpoint visible, while the run goes on. Where the copy has no room (`check`), the
+//! files themselves are written between two steps.
 
 use std::time::Instant;
 
@@ -38,14 +38,14 @@ impl<W: Trainable> Run<W> {
             return Ok(());
         }
         self.save().await?;
-        Ok(self.pending.wait()?)
+        self.pending.wait()
     }
 
     /// Writes a checkpoint. It becomes visible later, and if episodes are in flight, after they were played.
     pub(super) async fn save(&mut self) -> Result<(), TrainError> {
         self.progress.work(&format!("step {}: writing a checkpoint", self.state.step));
         let began = Instant::now();
-        // So there are never files of two checkpoints that the disk does not have yet.
+        // So there are never copies or files of two checkpoints that the disk does not have yet.
         self.pending.wait()?;
         // These are on the disk before the checkpoint, which depends on them, and before its files, whose bytes they need not wait for.
         self.state.files = self.journal.sync()?;
@@ -54,7 +54,8 @@ impl<W: Trainable> Run<W> {
         let moments = self.settings.checkpoint.moments;
         self.state.moments = if self.state.step == 0 { SavedMoments::F32 } else { moments };
         let draft = self.checkpoints.begin(self.state.step)?;
-        self.work.save(&draft).await?;
+        let write_rest = self.work.save(&draft).await?;
+        self.pending.start(draft.path(), write_rest)?;
         self.drafts.push_back((draft, self.state.clone()));
         self.saved = self.state.step;
         // Nothing is in flight before the first step: a run that is killed there plays again what it began.
@@ -100,7 +101,7 @@ impl<W: Trainable> Run<W> {
         done: Result<(), TrainError>,
     ) -> Result<(), TrainError> {
         match (done, self.pending.wait()) {
-            (Ok(()), written) => Ok(written?),
+            (Ok(()), written) => written,
             (Err(error), Ok(())) => Err(error),
             (Err(error), Err(unwritten)) => {
                 self.progress.warn(&format!("the newest checkpoint is lost: {unwritten}"));
@@ -122,7 +123,8 @@ impl<W: Trainable> Run<W> {
             let (checkpoints, config) =
                 (self.checkpoints.clone(), self.settings.checkpoint.clone());
             let path = draft.path().to_owned();
-            self.pending.start(&path, move || complete(draft, &state, &checkpoints, &config))?;
+            self.pending
+                .start(&path, move || Ok(complete(draft, &state, &checkpoints, &config)?))?;
         }
         Ok(())
     }

@@ -9,12 +9,14 @@ use crate::checkpoint::{Checkpoint, Which};
 use crate::eval::{EvalReport, EvalSpec};
 use crate::run_dir::RolloutWriter;
 use crate::run_dir::disk::{entries, name};
+use crate::run_dir::error::At as _;
 use crate::run_dir::tests::{episode, origin};
 use crate::run_dir::{
     EpisodeRow, MANIFEST, Manifest, SampleRecord, SpanRow, StepSamples, TokenRecord, read_episode,
     read_rollouts, read_samples, read_tokens,
 };
 use crate::train::progress::Silent;
+use crate::train::run::trainable::WriteRest;
 use crate::trajectory::Episode;
 
 mod ahead;
@@ -37,6 +39,8 @@ struct Stirring {
     played: BTreeMap<u64, u64>,
     /// Change that another process makes to the metrics in the step of this number.
     meddling: Option<(u64, Meddling)>,
+    /// True if the file of the weights cannot be written.
+    unwritable: Rc<Cell<bool>>,
 }
 
 type Meddling = Box<dyn Fn()>;
@@ -46,7 +50,7 @@ impl Stirring {
         let interrupt = (u64::MAX, Interrupt::default());
         let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
         let (staleness, awaited, done, played) = (0, 0, 0, BTreeMap::new());
-        let meddling = None;
+        let (meddling, unwritable) = (None, Rc::default());
         Self {
             weights: 7,
             fuse,
@@ -57,6 +61,7 @@ impl Stirring {
             done,
             played,
             meddling,
+            unwritable,
         }
     }
 
@@ -116,11 +121,14 @@ impl Trainable for Stirring {
         Ok(tasks.map(|bit| episode(&bit.to_string(), 0, self.weights >> bit & 1 == 1, 1)).collect())
     }
 
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
         self.moment()?;
-        let dir = draft.policy("small")?;
-        fs::write(dir.join("model"), self.weights.to_string()).unwrap();
-        self.moment()
+        let (file, weights) = (draft.policy("small")?.join("model"), self.weights.to_string());
+        self.moment()?;
+        if self.unwritable.get() {
+            fs::create_dir(&file).unwrap();
+        }
+        Ok(Box::new(move || Ok(fs::write(&file, weights).at("write", &file)?)))
     }
 
     fn staleness(&self) -> u64 {
@@ -551,7 +559,7 @@ async fn nearly_all_replies_malformed_are_told_of_once_in_training() {
         async fn evaluate(&self, spec: &EvalSpec) -> Result<Vec<Episode>, TrainError> {
             self.0.evaluate(spec).await
         }
-        async fn save(&self, draft: &Draft) -> Result<(), TrainError> {
+        async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError> {
             self.0.save(draft).await
         }
         async fn load(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {

@@ -11,6 +11,9 @@ use crate::train::error::TrainError;
 use crate::train::record::spans::Span;
 use crate::trajectory::Episode;
 
+/// Writes what a checkpoint lacks, on another thread, while the run goes on.
+pub(crate) type WriteRest = Box<dyn FnOnce() -> Result<(), TrainError> + Send>;
+
 /// Training of one kind. The course of the run does not depend on it.
 pub(crate) trait Trainable {
     /// Runs step `step`, counted from 0. Equal steps on equal weights give equal results. Episodes are written to
@@ -32,8 +35,8 @@ pub(crate) trait Trainable {
         let _ = dir;
         Ok(())
     }
-    /// Saves every policy.
-    async fn save(&self, draft: &Draft) -> Result<(), TrainError>;
+    /// Saves every policy. What is left to be written is what later steps do not change, such as copies.
+    async fn save(&self, draft: &Draft) -> Result<WriteRest, TrainError>;
     /// Returns the number of steps after a step whose episodes are played while it is updated.
     fn staleness(&self) -> u64 {
         0

@@ -82,13 +82,7 @@ pub(super) fn chosen_parts<'a>(
             }
         )));
     }
-    if dropout > 0.0 {
-        return Err(ModelError::no_match(format!(
-            "`dropout` is {dropout}, which PEFT does not have for experts that are one tensor; set `dropout = 0`, or leave \
-             `{}` out of `target_modules`",
-            entries.join("`, `")
-        )));
-    }
+    refuse_dropout(entries, dropout)?;
     let tensors: Vec<&str> = maps.iter().map(|map| map.tensor.as_str()).collect();
     let choices = patterns.choose(&[], &tensors).map_err(|(key, why)| {
         ModelError::new(ModelErrorKind::Invalid, format!("{CONFIG_FILE}: `{key}` wants {why}"))
@@ -103,6 +97,18 @@ pub(super) fn chosen_parts<'a>(
         part: parameter_part(base, of, &chosen),
     });
     Ok(parts.collect())
+}
+
+/// Returns an error if there is dropout beside entries of `target_parameters`.
+pub(super) fn refuse_dropout(entries: &[String], dropout: f32) -> Result<(), ModelError> {
+    if entries.is_empty() || dropout == 0.0 {
+        return Ok(());
+    }
+    Err(ModelError::no_match(format!(
+        "`dropout` is {dropout}, which PEFT does not have for experts that are one tensor; set `dropout = 0`, or leave \
+         `{}` out of `target_modules`",
+        entries.join("`, `")
+    )))
 }
 
 /// Returns the place of a map in the tensor of all experts. PEFT wraps the module of experts once for each of its tensors that

@@ -157,6 +157,23 @@ fn a_row_under_an_adapter_of_expert_tensors_has_the_same_bits_alone_and_packed()
 }
 
 #[test]
+fn an_adapter_of_expert_tensors_that_is_read_cannot_be_trained_with_dropout() {
+    let base = load("gpt_oss");
+    let dir = tempfile::tempdir().unwrap();
+    adapted(&base, &BOTH).save(dir.path()).unwrap();
+    let read = || Adapter::load(dir.path(), &base.config).unwrap();
+    assert_eq!(read().with_dropout(0.0).unwrap().config().dropout, 0.0);
+    let refused = read().with_dropout(0.25).err().unwrap().to_string();
+    assert!(refused.starts_with("`dropout` is 0.25, which PEFT does not have"), "{refused}");
+    assert!(refused.contains("`mlp.experts.down_proj`"), "{refused}");
+    // Other adapters may have some.
+    let names = ["q_proj".to_owned()];
+    let plain = LoraConfig { target_modules: names.to_vec(), ..config(&[]) };
+    let plain = Adapter::new(&base.config, plain, 1).unwrap();
+    assert_eq!(plain.with_dropout(0.25).unwrap().config().dropout, 0.25);
+}
+
+#[test]
 fn what_peft_has_no_form_for_is_refused_by_name() {
     let base = load("gpt_oss").config;
     let named = |targets: &[&str], dropout: f32| {

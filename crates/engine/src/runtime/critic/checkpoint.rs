@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Critic;
-use crate::files::save::{self, SavedTensor};
+use crate::files::save::{SavedTensor, TensorWriter};
 use crate::files::{ModelError, Shards};
 use crate::net::ops::Backend;
 use crate::runtime::SavedMoments;
@@ -12,14 +12,19 @@ use crate::runtime::loss_scale::{LossScale, SCALE};
 
 impl<O: Backend> Critic<O> {
     /// Writes trunk, head, scale and moments into `dir/critic`.
-    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
+    pub(crate) fn save(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
         let dir = place(dir);
         let made = std::fs::create_dir_all(&dir);
         made.map_err(|error| ModelError::cannot_do("make", &dir, error))?;
         if let Some(trunk) = &self.body.trunk {
-            self.body.ops.host(trunk)?.save(&dir)?;
+            self.body.ops.host(trunk)?.save_with(&dir, writer)?;
         }
-        self.body.head.save(&dir)?;
+        self.body.head.save_with(&dir, writer)?;
         let steps = (self.of_trunk.saved_step(moments), self.of_head.saved_step(moments));
         let counters = halves(steps.0, steps.1);
         let loss_scale = self.loss_scale.as_ref().map(LossScale::saved);
@@ -31,7 +36,7 @@ impl<O: Backend> Critic<O> {
         entries.extend(loss_scale.as_ref().map(|scale| SavedTensor::slice(SCALE, &[5], scale)));
         entries.extend(trunk.entries());
         entries.extend(head.entries());
-        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
+        let written = writer.put(dir.join("optimizer.safetensors"), &entries);
         drop(entries);
         trunk.end(written)
     }

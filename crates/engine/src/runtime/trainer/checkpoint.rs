@@ -5,7 +5,7 @@ use std::path::Path;
 use super::Trainer;
 use crate::files::ModelError;
 use crate::files::Shards;
-use crate::files::save::{self, SavedTensor};
+use crate::files::save::{SavedTensor, TensorWriter};
 use crate::net::Model;
 use crate::net::ops::Backend;
 use crate::runtime::checkpoint::{halves, restore, whole_counters};
@@ -14,17 +14,26 @@ use crate::runtime::{RuntimeError, SavedMoments};
 
 /// Directory of a renewed reference in that of its policy.
 const REFERENCE: &str = "reference";
+/// Name of the number of optimizer steps since training began, in a file whose moments have fewer.
+const TAKEN: &str = "steps_taken";
 
 impl<O: Backend> Trainer<O> {
     /// Writes moments and counters into `dir/optimizer.safetensors`.
-    pub(crate) fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError> {
-        let counters = halves(self.optimizer.saved_step(moments), self.version);
+    pub(crate) fn save(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError> {
+        let (step, taken) = (self.optimizer.saved_step(moments), self.optimizer.taken);
+        let (counters, of_taken) = (halves(step, self.version), halves(taken, 0));
         let moments = self.optimizer.moments(moments)?;
         let scale = self.scale.as_ref().map(LossScale::saved);
         let mut entries = vec![SavedTensor::slice("counters", &[4], &counters)];
         entries.extend(scale.as_ref().map(|scale| SavedTensor::slice(SCALE, &[5], scale)));
+        entries.extend((taken != step).then(|| SavedTensor::slice(TAKEN, &[2], &of_taken[..2])));
         entries.extend(moments.entries());
-        let written = save::one_file(&dir.join("optimizer.safetensors"), &entries);
+        let written = writer.put(dir.join("optimizer.safetensors"), &entries);
         drop(entries);
         moments.end(written)?;
         let Some(reference) = self.reference.as_ref().filter(|_| self.renewed) else {
@@ -35,7 +44,7 @@ impl<O: Backend> Trainer<O> {
         made.map_err(|error| {
             ModelError::io(format!("{} cannot be created: {error}", dir.display()), error)
         })?;
-        reference.decoder.ops().host(reference)?.save(&dir)
+        reference.decoder.ops().host(reference)?.save_with(&dir, writer)
     }
 
     /// Sends the moments of this rank to rank 0, which saves the trainer.
@@ -90,7 +99,11 @@ impl<O: Backend> Trainer<O> {
         if let Some(scale) = &mut self.scale {
             scale.restore(&saved.values(SCALE)?);
         }
-        self.optimizer.restore(&saved, step)
+        self.optimizer.restore(&saved, step)?;
+        if saved.shape(TAKEN).is_some() {
+            self.optimizer.taken = whole_counters(&saved.values(TAKEN)?).0;
+        }
+        Ok(())
     }
 }
 

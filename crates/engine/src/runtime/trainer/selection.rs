@@ -73,7 +73,7 @@ impl<O: Backend> Trainer<O> {
         };
         let tokens =
             MinibatchTokens { logp: &logp, advantages: &advantages, entropies: &entropies };
-        let seed = derive_seed(derive_seed(self.seed, ORDER), self.optimizer.step);
+        let seed = derive_seed(derive_seed(self.seed, ORDER), self.optimizer.taken);
         let uses = batch.selection.uses(&tokens, |token| derive_seed(seed, token as u64));
         let by_covariance = !batch.selection.needs_entropies();
         totals.selection.add(&uses, by_covariance.then(|| covariances(&tokens)));

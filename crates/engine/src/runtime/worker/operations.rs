@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::files::ModelError;
+use crate::files::save::TensorWriter;
 use crate::runtime::generator::Published;
 use crate::runtime::packed::Support;
 use crate::runtime::snapshots::Placing;
@@ -54,8 +55,13 @@ pub(crate) trait Operations {
     /// Updates a critic with a trunk of its own.
     fn update_critic(&mut self, batch: &ValueBatch) -> Option<Result<ValueStats, RuntimeError>>;
 
-    /// Writes policy and critic into a directory.
-    fn save(&self, dir: &Path, moments: SavedMoments) -> Result<(), ModelError>;
+    /// Writes policy and critic into a directory, tensors by a writer.
+    fn save(
+        &self,
+        dir: &Path,
+        moments: SavedMoments,
+        writer: &mut TensorWriter,
+    ) -> Result<(), ModelError>;
 
     /// Sends the moments of this rank to rank 0, which saves policy and critic.
     fn share(&self) -> Result<(), ModelError>;

@@ -183,6 +183,10 @@ impl DynOrchestra for ProgramOrchestra {
         Vec::new()
     }
 
+    fn acts(&self) -> bool {
+        true
+    }
+
     fn passes_on(&self) -> Vec<&'static str> {
         Vec::new()
     }

@@ -37,8 +37,8 @@ async fn a_run_that_is_killed_while_a_checkpoint_is_written_resumes_from_the_one
     let home = home();
     let whole = home.path().join("whole");
     train(RunLocation::New(whole.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
-    for file in ["trainer.json", "manifest.json"] {
-        let dir = home.path().join(format!("without-{file}"));
+    for file in ["trainer.json", "manifest.json", "policies/small/model"] {
+        let dir = home.path().join(format!("without-{}", file.replace('/', "-")));
         let mut work = Stirring::new(u32::MAX);
         let fuse = Rc::clone(&work.fuse);
         // The process ends in step 5, and its newest checkpoint has no name yet.
@@ -73,6 +73,32 @@ async fn a_checkpoint_that_cannot_be_written_beside_the_run_ends_it() {
     let whole = home.path().join("whole");
     train(RunLocation::New(whole.clone()), 7, Stirring::new(u32::MAX)).await.unwrap();
     assert_eq!(outcome(&dir), outcome(&whole));
+}
+
+#[tokio::test]
+async fn weights_that_cannot_be_written_from_their_copy_end_the_run_and_leave_the_checkpoint_before()
+ {
+    for staleness in [0, 2] {
+        let home = home();
+        let dir = home.path().join("a");
+        let stale = |staleness| Stirring { staleness, ..Stirring::new(u32::MAX) };
+        let mut work = stale(staleness);
+        let unwritable = Rc::clone(&work.unwritable);
+        work.meddling = Some((3, Box::new(move || unwritable.set(true))));
+        let error = train(RunLocation::New(dir.clone()), 7, work).await.unwrap_err().to_string();
+        let parts = ["cannot write `", "policies/small/model`"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        let left = entries(&dir.join("checkpoints")).unwrap();
+        let unfinished = left.iter().find(|path| name(path).starts_with(".tmp-"));
+        assert_eq!(unfinished, None, "staleness {staleness}");
+        // With episodes in flight, that of step 2 may not be complete yet.
+        let last = Checkpoints::of(&dir).steps().unwrap().pop();
+        assert!(last == Some(2) || (staleness > 0 && last == Some(0)), "{staleness}: {last:?}");
+        train(RunLocation::Resume(dir.clone()), 7, stale(staleness)).await.unwrap();
+        let whole = home.path().join("whole");
+        train(RunLocation::New(whole.clone()), 7, stale(staleness)).await.unwrap();
+        assert_eq!(outcome(&dir), outcome(&whole), "staleness {staleness}");
+    }
 }
 
 #[tokio::test]
