@@ -58,7 +58,7 @@ pub(super) struct WeightInUse {
 
 impl WeightInUse {
     pub(super) fn of(dtype: Dtype, on_device: bool) -> Self {
-        let half = on_device || dtype != Dtype::F32;
+        let half = on_device || matches!(dtype, Dtype::Bf16 | Dtype::F16);
         Self { bytes: if half { F32 / 2 } else { F32 }, apart: dtype == Dtype::F16 }
     }
 }

@@ -46,8 +46,16 @@ impl Model {
     ///
     /// See [`HfConfig::load`] and [`Weights::load`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
+        Self::load_with(files, Weights::load)
+    }
+
+    /// Loads a model whose weights a function reads.
+    pub(super) fn load_with(
+        files: &ModelFiles,
+        weights: impl FnOnce(&ModelFiles, &HfConfig) -> Result<Weights, ModelError>,
+    ) -> Result<Self, ModelError> {
         let config = HfConfig::load(files)?;
-        let weights = Weights::load(files, &config)?;
+        let weights = weights(files, &config)?;
         let mut companions = Vec::new();
         let names = COMPANIONS.iter().map(|name| (*name).to_owned());
         for name in names.chain(files.list(FURTHER_TEMPLATES)?) {
