@@ -3,7 +3,8 @@
 //! Products and lookups compute the numbers of some rows at a time ([`BlockMatrix`](crate::files::gguf::BlockMatrix)), and keep
 //! none. Such a base is frozen: adapters on it are trained (QLoRA: Dettmers et al., 2023, arXiv:2305.14314, section 3).
 
-use crate::files::{ModelError, ModelFiles};
+use crate::files::save::HostTensor as _;
+use crate::files::{ModelError, ModelFiles, Shards};
 use crate::net::model::Model;
 use crate::net::ops::Ops;
 #[cfg(feature = "candle")]
@@ -33,6 +34,31 @@ impl Model {
         let lacks = maverl_settings::lacks_feature!("candle");
         let message = format!("{}: `dtype = \"file\"`: {lacks}", files.describe());
         Err(ModelError::wrong_argument(message))
+    }
+}
+
+impl Model {
+    /// Compares a base in blocks, which never changes, with the checkpoint of it that [`Model::save`] wrote in f32. One tensor of each
+    /// is in memory at a time.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor is missing, or has other bits.
+    pub(super) fn compare_with(&self, shards: &Shards) -> Result<(), ModelError> {
+        let layout = shards.expert_layout(&self.config);
+        for (name, var) in self.weights.vars() {
+            let mut stored = vec![0.0; var.elem_count()];
+            shards.fill_tensor(&self.config, layout, (name, var.dims()), &mut stored)?;
+            let (mut bits, mut same) = (stored.iter().map(|value| value.to_bits()), false);
+            var.read(&mut |own| same = own.iter().all(|value| bits.next() == Some(value.to_bits())));
+            if !same {
+                return Err(ModelError::no_match(format!(
+                    "`{name}` has other numbers in the checkpoint than in {}, which was another file then",
+                    self.name
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

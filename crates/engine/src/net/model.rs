@@ -254,7 +254,9 @@ impl Model {
     ///
     /// If a file cannot be written; the error names it.
     pub fn save_full(&self, dir: &Path, options: &SaveOptions) -> Result<(), ModelError> {
-        self.require_weights()?;
+        if !self.weights.in_blocks() {
+            self.require_weights()?;
+        }
         for (name, bytes) in self.companions.iter() {
             match name.as_str() {
                 "config.json" => {
@@ -268,17 +270,20 @@ impl Model {
         save::weights(dir, own, self.skipped.entries(), options)
     }
 
-    /// Restores the trainable weights from a directory that [`Model::save`] wrote.
+    /// Restores the trainable weights from a directory that [`Model::save`] wrote. A base in the blocks of a file is compared with it.
     ///
     /// # Errors
     ///
-    /// If the directory does not hold weights of the same shape.
+    /// If the directory does not hold weights of the same shape, or those of a base in blocks.
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         match &self.adapter {
             Some(adapter) => adapter.restore(dir, &self.config),
             None => {
-                self.require_weights()?;
                 let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+                if self.weights.in_blocks() {
+                    return self.compare_with(&Shards::open(&files)?);
+                }
+                self.require_weights()?;
                 self.weights.assign(&self.config, &Shards::open(&files)?)
             }
         }
