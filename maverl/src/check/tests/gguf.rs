@@ -59,6 +59,15 @@ fn a_gguf_file_is_planned_as_the_directory_of_its_model() {
     assert_eq!(told.matches("it ends within its header").count(), 1, "{told}");
 }
 
+#[test]
+fn a_model_that_is_no_gguf_file_has_no_blocks_to_keep() {
+    let toml = "[models.a]\npath = \"builtin:tiny\"\ndtype = \"file\"\n";
+    let found = super::mistakes::plain(&problems(&text(toml), &search()));
+    let message = "`models.a.dtype` is \"file\", which keeps the blocks of a GGUF file, and builtin:tiny is none";
+    assert!(found.contains(message), "{found}");
+    assert!(found.contains("write `dtype = \"f32\"`, or the path of a GGUF file"), "{found}");
+}
+
 #[cfg(feature = "candle")]
 mod blocks {
     //! Weights that stay in the blocks of a file.
@@ -81,9 +90,7 @@ mod blocks {
     const LORA: &str = "[models.a.lora]\nrank = 4\n";
 
     fn told(home: &Path, more: &str) -> String {
-        let found = problems(&in_blocks(home, more), &search());
-        let lines = found.lines().map(|line| line.trim().trim_start_matches("| "));
-        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+        super::super::mistakes::plain(&problems(&in_blocks(home, more), &search()))
     }
 
     #[test]
@@ -91,7 +98,7 @@ mod blocks {
         let home = tempfile::tempdir().unwrap();
         let blocks = plan_of(&in_blocks(home.path(), &format!("{CANDLE}{LORA}")));
         let dense = in_blocks(home.path(), &format!("{CANDLE}{LORA}"));
-        let dense = Sources { overrides: vec!["models.a.dtype=f32".to_owned()], ..dense };
+        let dense = Sources { set: vec!["models.a.dtype=f32".to_owned()], ..dense };
         let dense = plan_of(&dense);
         let [found, whole] = [&blocks, &dense].map(|plan| plan.summary().workers.remove(0));
         let adapter = 4 * blocks.policies[0].adapter.as_ref().unwrap().parameters;
@@ -140,15 +147,5 @@ mod blocks {
         let both = told(home.path(), "");
         assert!(both.contains("blocks are multiplied by candle"), "{both}");
         assert!(both.contains("trains all weights of a base in blocks"), "{both}");
-    }
-
-    #[test]
-    fn a_model_without_blocks_cannot_keep_them() {
-        let found = super::super::mistakes::plain(&problems(
-            &text("[models.a]\npath = \"builtin:tiny\"\ndtype = \"file\"\n"),
-            &search(),
-        ));
-        let message = "keeps the blocks of a GGUF file, and builtin:tiny is none";
-        assert!(found.contains(message), "{found}");
     }
 }
