@@ -1,6 +1,7 @@
 //! Models whose matrices stay in the blocks of a GGUF file, which is a fraction of the memory of f32.
 //!
-//! Products and lookups compute the numbers of some rows at a time (`files/gguf/matrix.rs`), and keep none. Such a base is frozen: adapters on it are trained (QLoRA: Dettmers et al., 2023, arXiv:2305.14314, section 3).
+//! Products and lookups compute the numbers of some rows at a time (`files/gguf/matrix.rs`), and keep none. Such a
+//! base is frozen: adapters on it are trained (QLoRA: Dettmers et al., 2023, arXiv:2305.14314, section 3).
 
 use crate::files::save::HostTensor as _;
 use crate::files::{ModelError, ModelFiles, Shards};
