@@ -93,8 +93,9 @@ impl Weights {
             let (name, shape) = &shapes[index];
             shards.fill_tensor(config, layout, (name, shape), values)
         })?;
-        let hash = Some(hash_tensors(Sha256::new(), params.vars()));
-        Ok(Self { params, hash })
+        let all = Self::over(params);
+        let hash = all.in_blocks().then(|| all.hash());
+        Ok(Self { hash, ..all })
     }
 
     /// Weights made by `init(name, shape)`, in checkpoint order.

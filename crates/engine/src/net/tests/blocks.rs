@@ -109,7 +109,8 @@ fn a_base_in_blocks_has_the_log_probs_and_adapters_the_gradients_of_its_numbers_
 
 #[test]
 fn blocks_of_every_kind_are_multiplied_in_less_than_half_of_the_memory() {
-    let rows: Vec<Vec<u32>> = [13, 5, 21].map(|n| (0..n).map(|i| (i * 31 + n) % 500).collect()).into();
+    let row = |n: u32| (0..n).map(|i| (i * 31 + n) % 500).collect::<Vec<u32>>();
+    let rows = [13, 5, 21].map(row);
     let kinds = [
         ("llama3.2-1b", &[NumberKind::Q4_0, NumberKind::Q4K, NumberKind::Q6K, NumberKind::Q8_0][..]),
         ("qwen2.5-0.5b", &[NumberKind::Q4_1, NumberKind::Q5K, NumberKind::Q2K]),
@@ -140,6 +141,10 @@ fn a_base_in_blocks_is_saved_as_its_numbers_and_compared_with_them() {
     assert_eq!(saved.unwrap().fingerprint(), bases.dense.fingerprint());
     let fingerprints = [&bases.blocks, &bases.dense, &other.blocks].map(Model::fingerprint);
     assert!(fingerprints[0] != fingerprints[1] && fingerprints[0] != fingerprints[2]);
+    // A file without blocks is read as a directory is.
+    let plain = Bases::of(&files, NumberKind::F32);
+    assert_eq!(plain.blocks.fingerprint(), plain.dense.fingerprint());
+    plain.blocks.duplicate().map(drop).unwrap();
     let ops = Candle::cpu();
     let found = ops.load(bases.blocks.clone(), false).unwrap();
     let host = ops.host(&found).unwrap();
