@@ -50,7 +50,9 @@ impl Model {
             let mut stored = vec![0.0; var.elem_count()];
             shards.fill_tensor(&self.config, layout, (name, var.dims()), &mut stored)?;
             let (mut bits, mut same) = (stored.iter().map(|value| value.to_bits()), false);
-            var.read(&mut |own| same = own.iter().all(|value| bits.next() == Some(value.to_bits())));
+            var.read(&mut |own| {
+                same = own.iter().all(|value| bits.next() == Some(value.to_bits()))
+            });
             if !same {
                 return Err(ModelError::no_match(format!(
                     "`{name}` has other numbers in the checkpoint than in {}, which was another file then",

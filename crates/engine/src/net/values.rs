@@ -222,9 +222,10 @@ impl<O: Memory> Params<O> {
 
     /// Returns tensors of the same names and places over another array.
     fn over<P: Memory>(&self, storage: Storage<P>) -> Params<P> {
-        let vars = self.vars.iter().map(|(name, var)| {
-            (name.clone(), var.over(storage.clone(), var.range()))
-        });
+        let vars = self
+            .vars
+            .iter()
+            .map(|(name, var)| (name.clone(), var.over(storage.clone(), var.range())));
         Params { vars: vars.collect(), storage }
     }
 

@@ -32,8 +32,9 @@ use crate::runtime::queue::{Hosted, WorkerQueue};
 use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapshots};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, Dtype, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
-    SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
+    AdapterSpec, Batch, Dtype, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError,
+    RuntimeOptions, SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText,
+    WorkerSpec,
 };
 use crate::text::Tokenizer;
 

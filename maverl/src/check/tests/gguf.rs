@@ -118,8 +118,7 @@ mod blocks {
     fn a_base_in_blocks_is_refused_where_candle_does_not_multiply_it() {
         let home = tempfile::tempdir().unwrap();
         let found = told(home.path(), LORA);
-        let message =
-            "`models.a.dtype` is \"file\" and `runtime.device` is \"cpu\": blocks are multiplied by candle";
+        let message = "`models.a.dtype` is \"file\" and `runtime.device` is \"cpu\": blocks are multiplied by candle";
         assert!(found.contains(message) && found.contains("[run.toml:3:9]"), "{found}");
         let help = "write `runtime.device = \"candle:cpu\"`, or `dtype = \"bf16\"` (weights of ";
         assert!(found.contains(help), "{found}");
@@ -129,18 +128,25 @@ mod blocks {
         let found = told(home.path(), &format!("{LORA}{}", CANDLE.replace("candle:cpu", "auto")));
         assert!(found.contains("and `runtime.device` is \"auto\": blocks are"), "{found}");
         // Its worker groups may be on both engines' devices in one run, but not those of this model.
-        plan_of(&in_blocks(home.path(), &format!("{LORA}[worker_groups.a]\ndevice = \"candle:cpu\"\n")));
+        plan_of(&in_blocks(
+            home.path(),
+            &format!("{LORA}[worker_groups.a]\ndevice = \"candle:cpu\"\n"),
+        ));
     }
 
     #[test]
     fn weights_in_blocks_that_are_to_be_trained_are_refused_with_what_to_write() {
         let home = tempfile::tempdir().unwrap();
         let found = told(home.path(), CANDLE);
-        assert!(found.contains("`models.a` trains all weights of a base in blocks (Q8_0)"), "{found}");
+        assert!(
+            found.contains("`models.a` trains all weights of a base in blocks (Q8_0)"),
+            "{found}"
+        );
         assert!(found.contains("add `[models.a.lora]`, or write `dtype = \"f32\"`"), "{found}");
         let critic = "[algorithm]\nname = \"ppo\"\n";
         let found = told(home.path(), &format!("{CANDLE}{LORA}{critic}"));
-        let message = "the critic trains a copy of all weights of `models.a`, a base in blocks (Q8_0)";
+        let message =
+            "the critic trains a copy of all weights of `models.a`, a base in blocks (Q8_0)";
         assert!(found.contains(message), "{found}");
         let trunk = format!("{CANDLE}{LORA}{critic}advantage.trunk = \"lora\"\n");
         plan_of(&in_blocks(home.path(), &trunk));

@@ -32,7 +32,8 @@ impl BlockMatrix {
         heads: Option<usize>,
     ) -> Result<Self> {
         let width = kind.bytes_of(columns).filter(|_| columns.is_multiple_of(kind.block()));
-        let Some(width) = width.filter(|width| rows.checked_mul(*width) == Some(bytes.len())) else {
+        let Some(width) = width.filter(|width| rows.checked_mul(*width) == Some(bytes.len()))
+        else {
             let (found, name) = (bytes.len(), kind.name());
             candle_core::bail!("{found} bytes are no {rows} rows of {columns} numbers of {name}");
         };
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn rows_of_blocks_are_the_numbers_of_the_whole_matrix() {
-        let values: Vec<f32> = (0..8 * 512).map(|i| ((i * 37 % 101) as f32 - 50.0) / 40.0).collect();
+        let values: Vec<f32> =
+            (0..8 * 512).map(|i| ((i * 37 % 101) as f32 - 50.0) / 40.0).collect();
         for kind in [
             NumberKind::F16,
             NumberKind::Bf16,

@@ -35,8 +35,7 @@ impl Bases {
         let path = home.path().join("model.gguf");
         Model::load(files).unwrap().save_gguf(&path, files, &options(kind)).unwrap();
         let files = ModelFiles::new(&ModelSource::at(path));
-        let (dense, blocks) =
-            (Model::load(&files).unwrap(), Model::load_blocks(&files).unwrap());
+        let (dense, blocks) = (Model::load(&files).unwrap(), Model::load_blocks(&files).unwrap());
         Self { dense, blocks, files, _home: home }
     }
 
@@ -82,7 +81,8 @@ fn same(what: &str, bases: &Bases, rows: &[Vec<u32>]) {
     });
     let [dense, blocks] =
         [&bases.dense, &bases.blocks].map(|base| base.with_adapter(adapter.clone()));
-    let [found, in_f32] = [&blocks, &dense].map(|model| Candle::cpu().load(model.clone(), true).unwrap());
+    let [found, in_f32] =
+        [&blocks, &dense].map(|model| Candle::cpu().load(model.clone(), true).unwrap());
     let packed = pack(rows);
     let packing = Packing::from_offsets(&packed.offsets);
     let keys: Arc<[u64]> = (0..packed.ids.len() as u64).map(|i| derive_seed(11, i)).collect();
@@ -93,8 +93,14 @@ fn same(what: &str, bases: &Bases, rows: &[Vec<u32>]) {
         trained(&found, &with_dropout(&found.decoder, 0.3, &keys), &packed, packing);
     let off = [&other, &native].map(|expected| furthest(&logp, expected));
     let worst = apart(&gradients, &native_gradients);
-    println!("{what}: log-probs differ by {:.1e} from candle's in f32, by {:.1e} from native ones; gradients by {worst:.1e}", off[0], off[1]);
-    assert!(off[0] <= LOGPROB[0] && off[1] <= LOGPROB[1] && worst <= GRADIENT, "{what}: {off:?}, {worst:e}");
+    println!(
+        "{what}: log-probs differ by {:.1e} from candle's in f32, by {:.1e} from native ones; gradients by {worst:.1e}",
+        off[0], off[1]
+    );
+    assert!(
+        off[0] <= LOGPROB[0] && off[1] <= LOGPROB[1] && worst <= GRADIENT,
+        "{what}: {off:?}, {worst:e}"
+    );
 }
 
 #[test]
@@ -103,7 +109,11 @@ fn a_base_in_blocks_has_the_log_probs_and_adapters_the_gradients_of_its_numbers_
         let home = tempfile::tempdir().unwrap();
         let bases = Bases::of(&copied(name, home.path(), change), NumberKind::Q8_0);
         let share = bases.share();
-        same(&format!("{name}, {share:.2} of the bytes"), &bases, &rows(&Reference::open(&fixture(name)), "right"));
+        same(
+            &format!("{name}, {share:.2} of the bytes"),
+            &bases,
+            &rows(&Reference::open(&fixture(name)), "right"),
+        );
     }
 }
 
@@ -112,7 +122,10 @@ fn blocks_of_every_kind_are_multiplied_in_less_than_half_of_the_memory() {
     let row = |n: u32| (0..n).map(|i| (i * 31 + n) % 500).collect::<Vec<u32>>();
     let rows = [13, 5, 21].map(row);
     let kinds = [
-        ("llama3.2-1b", &[NumberKind::Q4_0, NumberKind::Q4K, NumberKind::Q6K, NumberKind::Q8_0][..]),
+        (
+            "llama3.2-1b",
+            &[NumberKind::Q4_0, NumberKind::Q4K, NumberKind::Q6K, NumberKind::Q8_0][..],
+        ),
         ("qwen2.5-0.5b", &[NumberKind::Q4_1, NumberKind::Q5K, NumberKind::Q2K]),
         ("mistral-7b", &[NumberKind::Q5_0, NumberKind::Q3K]),
         ("qwen3-0.6b", &[NumberKind::Q5_1, NumberKind::Bf16]),
@@ -176,5 +189,8 @@ fn what_changes_or_copies_the_weights_of_a_base_in_blocks_is_refused_with_the_re
     }
     assert!(!path.exists());
     let told = Model::load_blocks(&files).err().unwrap().to_string();
-    assert!(told.ends_with("keeps: write `dtype = \"f32\"`") && told.contains("is no GGUF file"), "{told}");
+    assert!(
+        told.ends_with("keeps: write `dtype = \"f32\"`") && told.contains("is no GGUF file"),
+        "{told}"
+    );
 }

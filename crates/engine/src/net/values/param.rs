@@ -1,8 +1,8 @@
 //! Weights of a decoder.
 
+use std::ops::Deref;
 #[cfg(any(feature = "cuda", feature = "candle"))]
 use std::ops::Range;
-use std::ops::Deref;
 #[cfg(feature = "candle")]
 use std::sync::Arc;
 

@@ -15,14 +15,16 @@ fn setups(dir: &std::path::Path, mut of: impl FnMut() -> Setup) -> [Setup; 2] {
     let options = GgufOptions { kind: NumberKind::Q8_0, pre: None, name: "tiny".to_owned() };
     let path = dir.join("tiny.gguf");
     Model::load(&tiny).unwrap().save_gguf(&path, &tiny, &options).unwrap();
-    [(DeviceChoice::CandleCpu, Dtype::File), (DeviceChoice::Cpu, Dtype::F32)].map(|(device, dtype)| {
-        let mut setup = of();
-        setup.options.device = device;
-        for worker in &mut setup.workers {
-            (worker.source, worker.dtype) = (ModelSource::at(&path), dtype);
-        }
-        setup
-    })
+    [(DeviceChoice::CandleCpu, Dtype::File), (DeviceChoice::Cpu, Dtype::F32)].map(
+        |(device, dtype)| {
+            let mut setup = of();
+            setup.options.device = device;
+            for worker in &mut setup.workers {
+                (worker.source, worker.dtype) = (ModelSource::at(&path), dtype);
+            }
+            setup
+        },
+    )
 }
 
 fn lora() -> Option<AdapterSpec> {
@@ -52,7 +54,12 @@ async fn a_team_of_adapters_on_blocks_is_trained_and_resumed_and_the_base_stays_
             let rows = rows(&completions(policy, 8).await);
             let batch = Batch { lr: 1e-3, ..batch(rows) };
             let stats = policy.update(batch.clone()).await.unwrap();
-            println!("{}, step {step}: mismatch {:.1e}, norm {:.3}", policy.name(), stats.mismatch_max, stats.grad_norm);
+            println!(
+                "{}, step {step}: mismatch {:.1e}, norm {:.3}",
+                policy.name(),
+                stats.mismatch_max,
+                stats.grad_norm
+            );
             assert!(stats.mismatch_max <= MISMATCH && stats.grad_norm > 0.0, "{stats:?}");
             batches.push(batch);
         }
@@ -157,12 +164,16 @@ async fn an_earlier_snapshot_of_an_adapter_on_blocks_generates_beside_its_traini
 #[test]
 fn what_a_base_in_blocks_is_not_for_is_refused_by_name() {
     let home = tempfile::tempdir().unwrap();
-    let told = |setup: &Setup| Runtime::start(&setup.workers, &setup.options).err().unwrap().to_string();
+    let told =
+        |setup: &Setup| Runtime::start(&setup.workers, &setup.options).err().unwrap().to_string();
     let [mut setup, _] = setups(home.path(), || one_adapter(|_| ()));
     setup.options.device = DeviceChoice::Cpu;
     let cpu = told(&setup);
     assert!(cpu.contains("`runtime.device` is \"cpu\""), "{cpu}");
-    assert!(cpu.contains("blocks of a file are multiplied by candle: write `device = \"candle:cpu\"`"), "{cpu}");
+    assert!(
+        cpu.contains("blocks of a file are multiplied by candle: write `device = \"candle:cpu\"`"),
+        "{cpu}"
+    );
     let [whole, _] = setups(home.path(), || one_adapter(|policy| policy.adapter = None));
     let [critic, _] = setups(home.path(), || {
         one_adapter(|policy| policy.critic = Some(CriticSpec::new(Trunk::Own)))

@@ -96,7 +96,10 @@ mod tests {
         for dims in [[1, 4], [5, TILE], [3, 2 * TILE], [1000, 4097], [TILE, 1]] {
             let found: Vec<Range<usize>> = tiles(dims).collect();
             assert!(found.iter().all(|rows| rows.len() == 1 || rows.len() * dims[1] <= TILE));
-            assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), (0..dims[0]).collect::<Vec<_>>());
+            assert_eq!(
+                found.into_iter().flatten().collect::<Vec<_>>(),
+                (0..dims[0]).collect::<Vec<_>>()
+            );
         }
     }
 
@@ -115,7 +118,8 @@ mod tests {
             let dy = Tensor::from_vec(numbers(3 * o), (3, o), &device).unwrap();
             let rows = Tensor::from_vec(vec![o as u32 - 1, 0, 5, 5], 4, &device).unwrap();
             let same = |found: Tensor, expected: Tensor| {
-                let norm = |x: Tensor| x.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+                let norm =
+                    |x: Tensor| x.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
                 let off = norm((found - &expected).unwrap()) / norm(expected);
                 assert!(off.sqrt() <= 1e-6, "{kind:?}: {off:e}");
             };
