@@ -72,6 +72,7 @@ pub(crate) fn plan(seats: &[(&str, bool)]) -> Plan {
         units: Default::default(),
         layer_pass_bytes: 0,
         packed_bytes: 0,
+        block_bytes: None,
         token_bytes: crate::plan::TokenBytes { all: 1 << 10, ..Default::default() },
         context: 512,
         chat_template_kwargs: serde_json::Map::new(),

@@ -176,6 +176,7 @@ fn check_assigned(
     let CheckContext { config, base, purpose, registry } = *context;
     let Assigned { assignment, algorithm, models, acts } = assigned;
     team::check_f16(config, &assignment.workers, models, problems);
+    team::check_blocks((config, *algorithm), assignment, models, purpose, problems);
     if samples_replies(config, purpose) {
         team::check_prompts(assignment, models, loaded.tasks(), problems);
     }

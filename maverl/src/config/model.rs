@@ -15,7 +15,7 @@ use crate::tools::{CallFormat, ThoughtFormat};
 #[serde(deny_unknown_fields)]
 #[settings(level = "policy")]
 pub struct ModelConfig {
-    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory, or `hf:ORG/NAME@REVISION` on the hub.
+    /// `builtin:tiny` or `builtin:generalist`, a Hugging Face directory, a GGUF file, or `hf:ORG/NAME@REVISION` on the hub.
     #[setting(default = "builtin:tiny")]
     pub path: String,
     /// Optimizer.
@@ -27,7 +27,8 @@ pub struct ModelConfig {
     pub frozen: bool,
     /// Precision of matrix products; a GPU supports only `bf16`, which is then the default. `bf16` is faster on processors with bf16
     /// instructions. `f16` rounds 8 times finer, has a smaller range, and scales the loss. Weights, sums, gradients and moments are
-    /// f32 in any case.
+    /// f32 in any case; only `file` keeps the weights of a frozen base in the blocks of its GGUF file, with products in f32 on the
+    /// device `candle:cpu`.
     #[serde(default)]
     pub dtype: Dtype,
     /// Scale of the loss, with products in f16.

@@ -303,6 +303,9 @@ pub struct WorkerPlan {
     pub micro_batch_tokens: Option<NonZeroUsize>,
     /// Number of parameters.
     pub parameters: u64,
+    /// Bytes of the base, if its weights stay in the blocks of their file; `None` for f32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block_bytes: Option<u64>,
     /// Units of the model that ranks may divide.
     #[serde(skip)]
     pub units: UnitSizes,

@@ -167,6 +167,7 @@ impl Plan {
         let references = policies.clone().filter(|policy| policy.reference);
         let references: u64 = references.map(|policy| self.parameters(policy)).sum();
         let critics = policies.clone().map(|policy| policy.critic_parameters);
+        let base = worker.block_bytes.unwrap_or(worker.parameters * NUMBER);
         let activations = policies.filter_map(|policy| policy.activation_bytes);
         // Servers hold the keys and values of what they sample, and a teacher alone samples nothing.
         let mut seats = self.seats.iter();
@@ -184,7 +185,7 @@ impl Plan {
             trained: trained.clone().count() > 0,
             parameters: worker.parameters,
             trainable_parameters: trained.clone().sum(),
-            weight_bytes: (worker.parameters + adapters + critics.clone().sum::<u64>()) * NUMBER,
+            weight_bytes: base + (adapters + critics.clone().sum::<u64>()) * NUMBER,
             reference_bytes: references * NUMBER,
             gradient_bytes: trained.clone().chain(critics.clone()).max().unwrap_or(0) * NUMBER,
             moment_bytes: moments + critics.clone().sum::<u64>() * 2 * NUMBER,

@@ -1,5 +1,6 @@
 //! Files of weights: safetensors, one file or shards, read as f32.
 
+mod blocks;
 mod experts;
 #[cfg(feature = "candle")]
 mod gguf;

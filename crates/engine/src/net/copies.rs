@@ -12,8 +12,10 @@ use crate::net::{Decoder, Model, Params, Weights};
 impl Model {
     /// Returns the model with its weights on a device, for training or not.
     pub(super) fn on<O: Ops>(&self, ops: &O, trained: bool) -> Result<Model<O>, ModelError> {
-        self.require_weights()?;
         let own = trained && self.adapter.is_none();
+        if own || !self.weights.in_blocks() {
+            self.require_weights()?;
+        }
         let base = self.move_to(ops, self.weights.params().on(ops, own)?)?;
         match &self.adapter {
             Some(adapter) => Ok(base.with_adapter(adapter.on(ops, trained)?)),
@@ -52,7 +54,7 @@ impl<O: Ops> Model<O> {
 
     /// Returns the base over other weights on a device.
     fn move_to<P: Ops>(&self, ops: &P, params: Params<P>) -> Result<Model<P>, ModelError> {
-        let weights = Weights::over(params);
+        let weights = self.weights.moved(params);
         let decoder = decoder_on(ops, &self.config, &weights)?;
         let Self { config, name, companions, skipped, .. } = self;
         let (config, name) = (config.clone(), name.clone());

@@ -33,6 +33,7 @@ impl Model {
 impl<O: Ops> Model<O> {
     /// Returns an error if the model only generates, so that it has not all weights.
     pub(super) fn require_weights(&self) -> Result<(), ModelError> {
+        self.require_values()?;
         if self.weights.is_whole() {
             return Ok(());
         }

@@ -262,4 +262,4 @@ fn written(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

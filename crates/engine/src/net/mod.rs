@@ -3,6 +3,7 @@
 //! Types are exported here; the paths of the files that contain them may change.
 
 mod bert;
+mod blocks;
 mod copies;
 #[doc(hidden)]
 pub mod decoder;

@@ -46,8 +46,16 @@ impl Model {
     ///
     /// See [`HfConfig::load`] and [`Weights::load`].
     pub fn load(files: &ModelFiles) -> Result<Self, ModelError> {
+        Self::load_with(files, Weights::load)
+    }
+
+    /// Loads a model whose weights a function reads.
+    pub(super) fn load_with(
+        files: &ModelFiles,
+        weights: impl FnOnce(&ModelFiles, &HfConfig) -> Result<Weights, ModelError>,
+    ) -> Result<Self, ModelError> {
         let config = HfConfig::load(files)?;
-        let weights = Weights::load(files, &config)?;
+        let weights = weights(files, &config)?;
         let mut companions = Vec::new();
         let names = COMPANIONS.iter().map(|name| (*name).to_owned());
         for name in names.chain(files.list(FURTHER_TEMPLATES)?) {
@@ -264,7 +272,9 @@ impl Model {
         dir: &Path,
         (options, writer): (&SaveOptions, &mut TensorWriter),
     ) -> Result<(), ModelError> {
-        self.require_weights()?;
+        if !self.weights.in_blocks() {
+            self.require_weights()?;
+        }
         for (name, bytes) in self.companions.iter() {
             match name.as_str() {
                 "config.json" => {
@@ -278,17 +288,20 @@ impl Model {
         save::weights(dir, own, self.skipped.entries(), (options, writer))
     }
 
-    /// Restores the trainable weights from a directory that [`Model::save`] wrote.
+    /// Restores the trainable weights from a directory that [`Model::save`] wrote. A base in the blocks of a file is compared with it.
     ///
     /// # Errors
     ///
-    /// If the directory does not hold weights of the same shape.
+    /// If the directory does not hold weights of the same shape, or those of a base in blocks.
     pub fn restore(&self, dir: &Path) -> Result<(), ModelError> {
         match &self.adapter {
             Some(adapter) => adapter.restore(dir, &self.config),
             None => {
-                self.require_weights()?;
                 let files = ModelFiles::new(&ModelSource::Directory(dir.to_owned()));
+                if self.weights.in_blocks() {
+                    return self.compare_with(&Shards::open(&files)?);
+                }
+                self.require_weights()?;
                 self.weights.assign(&self.config, &Shards::open(&files)?)
             }
         }

@@ -13,6 +13,8 @@ use crate::net::ops::{Cpu, Targets};
 mod alike;
 mod autograd;
 #[cfg(feature = "candle")]
+mod blocks;
+#[cfg(feature = "candle")]
 mod candle;
 mod contract;
 pub(crate) mod counting;

@@ -1,5 +1,8 @@
 //! Parameters of models: named tensors in one array in the memory of a device.
 
+#[cfg(feature = "candle")]
+mod blocks;
+mod param;
 mod parts;
 
 use std::fmt::{self, Debug};
@@ -9,6 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use maverl_kernels::large_zeros;
 use rayon::prelude::*;
 
+pub use param::Param;
+
+#[cfg(feature = "candle")]
+use crate::files::gguf::BlockMatrix;
 use crate::files::save::HostTensor;
 use crate::files::shards::fits;
 use crate::files::{ModelError, Shards};
@@ -78,7 +85,7 @@ impl Params {
         let vars = shapes.into_iter().map(|(name, dims)| {
             let range = end..end + dims.iter().product::<usize>();
             end = range.end.next_multiple_of(ALIGN);
-            (name, Tensor { dims: dims.into(), storage: storage.clone(), range })
+            (name, Tensor::new(dims.into(), storage.clone(), range))
         });
         Self { vars: vars.collect(), storage }
     }
@@ -116,7 +123,7 @@ impl Params {
             let len = if keep(index) { var.elem_count() } else { 0 };
             let range = end..end + len;
             end = range.end.next_multiple_of(ALIGN);
-            (name.clone(), Tensor { dims: Arc::clone(&var.dims), storage: storage.clone(), range })
+            (name.clone(), var.over(storage.clone(), range))
         });
         let kept = Self { vars: vars.collect(), storage };
         let mut values = large_zeros(kept.elements());
@@ -215,10 +222,10 @@ impl<O: Memory> Params<O> {
 
     /// Returns tensors of the same names and places over another array.
     fn over<P: Memory>(&self, storage: Storage<P>) -> Params<P> {
-        let vars = self.vars.iter().map(|(name, var)| {
-            let (dims, range) = (Arc::clone(&var.dims), var.range());
-            (name.clone(), Tensor { dims, storage: storage.clone(), range })
-        });
+        let vars = self
+            .vars
+            .iter()
+            .map(|(name, var)| (name.clone(), var.over(storage.clone(), var.range())));
         Params { vars: vars.collect(), storage }
     }
 
@@ -255,9 +262,42 @@ pub struct Tensor<O: Memory = Cpu> {
     dims: Arc<[usize]>,
     storage: Storage<O>,
     range: Range<usize>,
+    /// Numbers in the blocks of a file, in place of values in the array.
+    #[cfg(feature = "candle")]
+    blocks: Option<Arc<BlockMatrix>>,
 }
 
 impl<O: Memory> Tensor<O> {
+    fn new(dims: Arc<[usize]>, storage: Storage<O>, range: Range<usize>) -> Self {
+        Self {
+            dims,
+            storage,
+            range,
+            #[cfg(feature = "candle")]
+            blocks: None,
+        }
+    }
+
+    /// Returns the tensor at a place of another array.
+    fn over<P: Memory>(&self, storage: Storage<P>, range: Range<usize>) -> Tensor<P> {
+        Tensor {
+            dims: Arc::clone(&self.dims),
+            storage,
+            range,
+            #[cfg(feature = "candle")]
+            blocks: self.blocks.clone(),
+        }
+    }
+
+    /// Returns true if its numbers are in the blocks of a file.
+    pub(super) fn is_in_blocks(&self) -> bool {
+        #[cfg(feature = "candle")]
+        let found = self.blocks.is_some();
+        #[cfg(not(feature = "candle"))]
+        let found = false;
+        found
+    }
+
     /// Returns the sizes of its dimensions.
     pub fn dims(&self) -> &[usize] {
         &self.dims
@@ -328,6 +368,10 @@ impl HostTensor for Tensor {
     }
 
     fn read(&self, take: &mut dyn FnMut(&[f32])) {
+        #[cfg(feature = "candle")]
+        if let Some(numbers) = self.numbers_of_blocks() {
+            return take(&numbers);
+        }
         take(&self.values());
     }
 }
@@ -343,55 +387,6 @@ impl Deref for TensorValues<'_> {
 
     fn deref(&self) -> &[f32] {
         &self.array[self.range.clone()]
-    }
-}
-
-/// A weight: its values, and the slot of its gradient.
-#[derive(Debug, Clone)]
-pub struct Param<O: Memory = Cpu> {
-    tensor: Tensor<O>,
-    slot: Option<usize>,
-}
-
-impl<O: Memory> Param<O> {
-    /// Creates a weight over an array's storage. `slot` is its index in
-    /// [`Model::trainable`](crate::net::Model::trainable). A weight without one is frozen, and its gradient is never
-    /// computed.
-    pub fn new(tensor: Tensor<O>, slot: Option<usize>) -> Self {
-        Self { tensor, slot }
-    }
-
-    /// Returns its index among the trainable weights.
-    pub fn slot(&self) -> Option<usize> {
-        self.slot
-    }
-
-    /// Borrows the array that holds the weight, with its place there.
-    #[cfg(any(feature = "cuda", feature = "candle"))]
-    pub(super) fn read(&self) -> (impl Deref<Target = O::Weights>, Range<usize>) {
-        (self.tensor.storage.read(), self.tensor.range())
-    }
-
-    /// Returns true if its values are in memory: see [`Params::keep`].
-    pub(super) fn has_values(&self) -> bool {
-        self.tensor.has_values()
-    }
-
-    /// Freezes the weight.
-    pub(super) fn freeze(&mut self) {
-        self.slot = None;
-    }
-
-    /// Returns the sizes of its dimensions.
-    pub fn dims(&self) -> &[usize] {
-        self.tensor.dims()
-    }
-}
-
-impl Param {
-    /// Borrows the current values.
-    pub fn values(&self) -> impl Deref<Target = [f32]> {
-        self.tensor.values()
     }
 }
 

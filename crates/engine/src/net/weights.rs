@@ -25,9 +25,19 @@ impl<O: Ops> Weights<O> {
         Self { params, hash: None }
     }
 
-    /// Returns true if they have all values: see [`Weights::keep`].
+    /// Returns parameters of the same values over these, which may be on another device.
+    pub(super) fn moved<P: Ops>(&self, params: Params<P>) -> Weights<P> {
+        Weights { params, hash: self.hash.clone() }
+    }
+
+    /// Returns true if they have all values: see [`Weights::keep`] and [`Weights::in_blocks`].
     pub(super) fn is_whole(&self) -> bool {
         self.hash.is_none()
+    }
+
+    /// Returns true if some of them stay in the blocks of a file.
+    pub(super) fn in_blocks(&self) -> bool {
+        self.vars().iter().any(|(_, var)| var.is_in_blocks())
     }
 
     /// Names and values, in checkpoint order.
@@ -66,6 +76,26 @@ impl Weights {
             shards.fill_tensor(config, layout, (name, shape), values)
         });
         Ok(Self::over(params?))
+    }
+
+    /// Reads the checkpoint of a model in a GGUF file. Matrices of products and lookups stay in the blocks of the file.
+    ///
+    /// # Errors
+    ///
+    /// See [`Weights::load`].
+    #[cfg(feature = "candle")]
+    pub(super) fn load_blocks(files: &ModelFiles, config: &HfConfig) -> Result<Self, ModelError> {
+        let shards = Shards::matching(files, config)?;
+        let (shapes, layout) = (config.tensors(), shards.expert_layout(config));
+        let tensors = shapes.iter().cloned().zip(shards.blocks(config)?);
+        let tensors = tensors.map(|((name, dims), blocks)| (name, dims, blocks));
+        let params = Params::with_blocks(tensors, |index, values| {
+            let (name, shape) = &shapes[index];
+            shards.fill_tensor(config, layout, (name, shape), values)
+        })?;
+        let all = Self::over(params);
+        let hash = all.in_blocks().then(|| all.hash());
+        Ok(Self { hash, ..all })
     }
 
     /// Weights made by `init(name, shape)`, in checkpoint order.
@@ -118,11 +148,17 @@ impl Weights {
     }
 }
 
-/// Adds names, shapes and values to a SHA-256, in the order given.
+/// Adds names, shapes and values to a SHA-256, in the order given; of what stays in blocks, their kind and bytes.
 pub(super) fn hash_tensors(mut hash: Sha256, vars: &[(String, Tensor)]) -> Sha256 {
     for (name, var) in vars {
         hash.update(name.as_bytes());
         hash.update(format!("{:?}", var.dims()).as_bytes());
+        #[cfg(feature = "candle")]
+        if let Some(blocks) = var.blocks() {
+            hash.update(blocks.kind().name().as_bytes());
+            hash.update(&*blocks.bytes());
+            continue;
+        }
         var.values().iter().for_each(|v| hash.update(v.to_le_bytes()));
     }
     hash

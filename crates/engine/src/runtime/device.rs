@@ -59,6 +59,10 @@ impl DeviceChoice {
     /// Returns what a worker group has that the device does not support, with remedies. `base` is the configuration of
     /// its model, if it is known.
     pub fn unsupported_features(self, worker: &WorkerSpec, base: Option<&HfConfig>) -> Vec<String> {
+        if worker.dtype == Dtype::File {
+            let reason = "blocks of a file are multiplied by candle: write `device = \"candle:cpu\"`, or `dtype = \"bf16\"`";
+            return if self == Self::CandleCpu { Vec::new() } else { vec![reason.to_owned()] };
+        }
         match self {
             Self::Cpu | Self::Auto => return Vec::new(),
             Self::CandleCpu if worker.dtype == Dtype::F32 => return Vec::new(),
@@ -70,7 +74,7 @@ impl DeviceChoice {
         let mut reasons = Vec::new();
         match worker.dtype {
             Dtype::F32 => reasons.push("products are in bf16: write `dtype = \"bf16\"`".to_owned()),
-            Dtype::Bf16 => {}
+            Dtype::Bf16 | Dtype::File => {}
             Dtype::F16 => {
                 let reason =
                     "products in f16 are computed on a CPU alone: write `dtype = \"bf16\"`";

@@ -87,6 +87,8 @@ pub enum Dtype {
     Bf16,
     /// The nearest `f16`, with a scale of the loss ([`LossScaleOptions`](super::LossScaleOptions)).
     F16,
+    /// Nothing: single precision. The weights of a frozen base stay in the blocks of its GGUF file, on a device of candle.
+    File,
 }
 
 /// Moments of an optimizer in a checkpoint. Those of [`OptimizerKind::Adamw8bit`](super::OptimizerKind::Adamw8bit) keep their 8 bits,
@@ -113,7 +115,7 @@ impl SavedMoments {
 impl From<Dtype> for Precision {
     fn from(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::F32 => Self::F32,
+            Dtype::F32 | Dtype::File => Self::F32,
             Dtype::Bf16 => Self::Bf16,
             Dtype::F16 => Self::F16,
         }

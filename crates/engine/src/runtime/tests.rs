@@ -2,6 +2,8 @@
 
 mod adapters;
 #[cfg(feature = "candle")]
+mod blocks;
+#[cfg(feature = "candle")]
 mod candle;
 #[cfg(feature = "cuda")]
 mod device;

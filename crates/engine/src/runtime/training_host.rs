@@ -93,8 +93,8 @@ impl ModelHost<TrainedModel> {
     ///
     /// # Errors
     ///
-    /// See [`RuntimeError`]; also if the device is not the CPU, or products are in f16: clients see the gradients of their passes,
-    /// which have no scale.
+    /// See [`RuntimeError`]; also if the device is not the CPU, or `dtype` is neither f32 nor bf16: clients see the gradients of their
+    /// passes, which have no scale.
     pub fn start(
         name: &str,
         base: &Model,
@@ -102,8 +102,8 @@ impl ModelHost<TrainedModel> {
         (options, dtype): (&RuntimeOptions, Dtype),
         places: usize,
     ) -> Result<Self, RuntimeError> {
-        if dtype == Dtype::F16 {
-            let what = "models of clients are not trained in f16; write bf16 or f32";
+        if matches!(dtype, Dtype::F16 | Dtype::File) {
+            let what = "models of clients are not trained in f16, or on the blocks of a file; write bf16 or f32";
             return Err(ModelError::wrong_argument(what).in_worker(name));
         }
         let load = || Cpu { precision: dtype.into() }.load(base.clone(), false);

@@ -33,8 +33,9 @@ use crate::runtime::queue::{Hosted, WorkerQueue};
 use crate::runtime::snapshots::{Placing, PolicySnapshots, SnapshotThread, Snapshots};
 use crate::runtime::trainer::Trainer;
 use crate::runtime::{
-    AdapterSpec, Batch, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError, RuntimeOptions,
-    SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText, WorkerSpec,
+    AdapterSpec, Batch, Dtype, EngineStats, KvBlocks, PolicySpec, Row, RuntimeError,
+    RuntimeOptions, SavedMoments, TopTokens, UpdateStats, ValueBatch, ValueStats, ValueText,
+    WorkerSpec,
 };
 use crate::text::Tokenizer;
 
@@ -229,7 +230,10 @@ fn load_base<O: Backend>(
     let tokenizer = Tokenizer::load(&files)?;
     let tokenizer = Arc::new(tokenizer.with_template_kwargs(&worker.template_kwargs));
     tokenizer.require_template()?;
-    let loaded = Model::load(&files)?;
+    let loaded = match worker.dtype {
+        Dtype::File => Model::load_blocks(&files)?,
+        Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Model::load(&files)?,
+    };
     let base = base_on(ops, worker, &loaded)?;
     if tokenizer.len() > base.config.vocab_size {
         let (tokens, rows) = (tokenizer.len(), base.config.vocab_size);

@@ -8,7 +8,7 @@ use crate::check::purpose::Purpose;
 use crate::config::source::missing::{self, WantedEntry};
 use crate::config::source::{Problems, path, suggestion};
 use crate::config::{Config, ModelConfig};
-use crate::files::{HfConfig, ModelError, ModelFiles, builtin};
+use crate::files::{HfConfig, ModelError, ModelFiles, Shards, builtin};
 use crate::plan::{ModelSource, weights};
 use crate::text::Tokenizer;
 use crate::tools::{CallFormat, template_calls};
@@ -25,6 +25,17 @@ pub(crate) struct OpenedModel {
     pub(crate) tokenizer: Option<Tokenizer>,
     /// Adapter that adapters on this model start from.
     pub(crate) start: Option<AdapterStart>,
+    /// Blocks of its GGUF file, if it is one.
+    pub(crate) blocks: Option<ModelBlocks>,
+}
+
+/// Weights of a model that stay in the blocks of their file.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelBlocks {
+    /// Bytes of all weights in memory.
+    pub(crate) bytes: u64,
+    /// Kind of most numbers.
+    pub(crate) kind: String,
 }
 
 /// Opens every model; what cannot be opened is reported, and what is odd about others added to the warnings.
@@ -56,7 +67,8 @@ pub(crate) fn open_models(
                     .map(|tokenizer| tokenizer.with_template_kwargs(&model.chat_template_kwargs));
                 warnings.extend(tokenizer.as_ref().and_then(|it| unread_calls(name, model, it)));
                 let start = start.map(|start| start.compare_shape(&shape));
-                let opened = OpenedModel { source, parameters, shape, tokenizer, start };
+                let blocks = model_blocks(&source, &shape);
+                let opened = OpenedModel { source, parameters, shape, tokenizer, start, blocks };
                 models.insert(name.clone(), opened);
             }
             Err(wrong) => problems.value(&at, wrong.join("; "), help(&model.path, &source)),
@@ -214,6 +226,15 @@ fn add_problem(what: String, problems: &mut Vec<String>) {
     if !problems.iter().any(|other| other.starts_with(&what)) {
         problems.push(what);
     }
+}
+
+/// Returns the blocks of a GGUF file, which was opened before; `None` of other sources.
+fn model_blocks(source: &ModelSource, shape: &HfConfig) -> Option<ModelBlocks> {
+    let ModelSource::Gguf(_) = source else { return None };
+    let shards = Shards::open(&ModelFiles::new(source)).ok()?;
+    let types = shards.stored_types().into_iter();
+    let (kind, _) = types.max_by_key(|(_, [numbers, _])| *numbers)?;
+    Some(ModelBlocks { bytes: shards.bytes_in_blocks(shape), kind: kind.to_uppercase() })
 }
 
 pub(crate) fn model_shape(source: &ModelSource) -> Result<HfConfig, ModelError> {

@@ -68,7 +68,7 @@ pub(super) fn resolve_team(written: &Config, choices: &ResolvedChoices<'_>) -> R
 fn resolved_scale(model: &ModelConfig, dtype: Dtype) -> Option<LossScaleConfig> {
     let written = model.loss_scale.clone();
     match dtype {
-        Dtype::F32 | Dtype::Bf16 => written,
+        Dtype::F32 | Dtype::Bf16 | Dtype::File => written,
         Dtype::F16 => {
             let options = LossScaleOptions::from(&written.unwrap_or_default());
             Some(LossScaleConfig::from(&options))

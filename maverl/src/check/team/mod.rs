@@ -4,6 +4,7 @@
 mod adapter;
 mod agreement;
 mod algorithm;
+mod blocks;
 mod branches;
 mod credit;
 mod critic;
@@ -32,6 +33,7 @@ mod training;
 mod worker;
 
 pub(super) use algorithm::check_algorithm;
+pub(super) use blocks::check_blocks;
 pub(super) use branches::check_branches;
 pub(super) use credit::check_estimator;
 pub(super) use critic::{check_critics, with_critics};

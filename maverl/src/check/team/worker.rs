@@ -31,8 +31,9 @@ fn plan_worker(
     (name, model): (&str, &str),
     (models, precisions): (&Models, &BTreeMap<String, Dtype>),
 ) -> Option<WorkerPlan> {
-    let OpenedModel { source, parameters, shape, .. } = models.get(model)?;
+    let OpenedModel { source, parameters, shape, blocks, .. } = models.get(model)?;
     let dtype = precisions[model];
+    let in_blocks = dtype == Dtype::File;
     let micro_batch_tokens = own_micro_batch(config, name);
     let tokens = micro_batch_tokens.unwrap_or(config.runtime.micro_batch_tokens).get();
     Some(WorkerPlan {
@@ -44,9 +45,10 @@ fn plan_worker(
         device: own_device(config, name),
         micro_batch_tokens,
         parameters: *parameters,
+        block_bytes: blocks.as_ref().filter(|_| in_blocks).map(|blocks| blocks.bytes),
         units: model_units(shape),
         layer_pass_bytes: layer_pass_bytes(shape, tokens, dtype),
-        packed_bytes: packed_bytes(shape, dtype.into()),
+        packed_bytes: if in_blocks { 0 } else { packed_bytes(shape, dtype.into()) },
         token_bytes: TokenBytes::of(shape, config.runtime.prefill_tokens.get()),
         context: shape.max_position_embeddings,
         chat_template_kwargs: config.models[model].chat_template_kwargs.clone(),

@@ -13,7 +13,7 @@ use super::kinds::NumberKind;
 const CHUNK: usize = 1 << 14;
 
 impl NumberKind {
-    fn ggml(self) -> GgmlDType {
+    pub(super) fn ggml(self) -> GgmlDType {
         match self {
             Self::F32 => GgmlDType::F32,
             Self::F16 => GgmlDType::F16,

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `header.rs` | metadata, names and places of tensors | |
 //! | `kinds.rs`, `blocks.rs` | kinds of numbers, and their values by candle | f32, f16, bf16 |
+//! | `matrix.rs` | matrices that stay in blocks | |
 //! | `names.rs` | architectures and names of tensors | families and names of transformers |
 //! | `config.rs`, `keys.rs` | keys of the architecture | `config.json` |
 //! | `tokenizer.rs`, `vocabulary.rs` | `tokenizer.ggml.*` | `tokenizer.json`, `tokenizer_config.json` |
@@ -19,6 +20,7 @@ mod file;
 mod header;
 mod keys;
 mod kinds;
+mod matrix;
 mod names;
 mod splits;
 mod tokenizer;
@@ -31,6 +33,7 @@ pub(crate) use file::GgufFile;
 pub(crate) use header::TensorPlace;
 pub(crate) use keys::{ArchitectureKeys, architecture_keys};
 pub use kinds::NumberKind;
+pub(crate) use matrix::BlockMatrix;
 pub(crate) use names::name_beside_layers;
 pub(crate) use vocabulary::{TokenizerFiles, tokenizer_keys};
 

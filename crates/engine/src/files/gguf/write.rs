@@ -98,7 +98,7 @@ fn to_pairs(values: &[f32], heads: usize, columns: usize) -> Vec<f32> {
 }
 
 /// Writes the rows of heads `[H, d/2, 2, D]` as `[H, 2, d/2, D]`. Values of another number, which no model has, stay as they are.
-pub(crate) fn to_halves(values: &mut [f32], heads: usize, columns: usize) {
+pub(crate) fn to_halves<T: Copy>(values: &mut [T], heads: usize, columns: usize) {
     let all = 2 * heads * columns;
     if all == 0 || !values.len().is_multiple_of(all) {
         return;

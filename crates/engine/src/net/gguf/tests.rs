@@ -16,7 +16,7 @@ use crate::net::tests::fixture;
 /// Rounding of a number to a kind.
 type Rounding = fn(f32) -> f32;
 /// Change of a configuration.
-type ConfigChange = fn(&mut Value);
+pub(in crate::net) type ConfigChange = fn(&mut Value);
 
 const TEXTS: [&str; 6] = [
     "who wrote the book?",
@@ -28,7 +28,7 @@ const TEXTS: [&str; 6] = [
 ];
 
 /// Copies a fixture into a directory, with its `config.json` and `tokenizer.json` changed.
-fn copied(name: &str, to: &Path, change: impl Fn(&mut Value)) -> ModelFiles {
+pub(in crate::net) fn copied(name: &str, to: &Path, change: impl Fn(&mut Value)) -> ModelFiles {
     for entry in std::fs::read_dir(fixture(name)).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() {
@@ -76,7 +76,7 @@ fn complete_merges(tokenizer: &mut Value) {
     tokenizer["model"]["merges"] = merges.collect();
 }
 
-fn options(kind: NumberKind) -> GgufOptions {
+pub(in crate::net) fn options(kind: NumberKind) -> GgufOptions {
     GgufOptions { kind, pre: None, name: "test".to_owned() }
 }
 
@@ -172,7 +172,7 @@ fn check(name: &str, files: &ModelFiles, dir: &Path) {
 }
 
 /// Fixtures of families that are written, each with what llama.cpp's architecture needs.
-const FAMILIES: [(&str, ConfigChange); 9] = [
+pub(in crate::net) const FAMILIES: [(&str, ConfigChange); 9] = [
     ("llama", |_| ()),
     ("qwen2", |_| ()),
     ("qwen3", |_| ()),

@@ -10,6 +10,7 @@ mod experts;
 mod gates;
 mod head;
 mod linear;
+mod matrix;
 mod memory;
 mod norms;
 mod operations;

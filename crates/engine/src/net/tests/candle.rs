@@ -35,7 +35,7 @@ fn norm(of: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the norm of the difference, relative to the norm of what is expected.
-fn apart(found: &[f32], expected: &[f32]) -> f64 {
+pub(super) fn apart(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let off = norm(found.iter().zip(expected).map(|(a, b)| f64::from(*a) - f64::from(*b)));
     let of = norm(expected.iter().map(|x| f64::from(*x)));
@@ -43,7 +43,7 @@ fn apart(found: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// Computes log-probs of targets and the gradients of all trained weights, from derivatives that fall and rise.
-fn trained<O: Backend>(
+pub(super) fn trained<O: Backend>(
     model: &Model<O>,
     decoder: &Decoder<O>,
     packed: &PackedRows,
@@ -209,7 +209,7 @@ fn a_cache_of_blocks_and_slots_gives_the_hidden_states_of_packed_rows() {
 }
 
 /// Returns an adapter of all linear maps, those of experts included where a family has adapters of them.
-fn corrected(name: &str, base: &HfConfig) -> LoraConfig {
+pub(super) fn corrected(name: &str, base: &HfConfig) -> LoraConfig {
     let of_experts =
         if name == "qwen3_moe" { &["gate_proj", "up_proj", "down_proj"][..] } else { &[] };
     let mut target_modules = linear_names(base);

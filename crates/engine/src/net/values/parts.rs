@@ -2,9 +2,8 @@
 
 use std::mem;
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::{Params, Storage, Tensor};
+use super::{Params, Storage};
 use crate::files::ModelError;
 use crate::net::memory::Memory;
 
@@ -24,8 +23,7 @@ impl<O: Memory> Params<O> {
         let inside = self.vars.iter().filter(|(_, var)| range.contains(&var.range.start));
         let vars = inside.map(|(name, var)| {
             let place = var.range.start - range.start..var.range.end - range.start;
-            let (dims, storage) = (Arc::clone(&var.dims), storage.clone());
-            (name.clone(), Tensor { dims, storage, range: place })
+            (name.clone(), var.over(storage.clone(), place))
         });
         Ok(Self { vars: vars.collect(), storage })
     }

@@ -5,7 +5,7 @@ use super::*;
 use maverl_dist::{Ranks, Shard};
 
 /// Largest difference of log-probs that rollout and training have of the same tokens.
-const MISMATCH: f64 = 5e-5;
+pub(super) const MISMATCH: f64 = 5e-5;
 /// Largest difference of a norm or a loss from the native one, relative to it.
 const NEAR: f64 = 1e-4;
 
@@ -16,7 +16,7 @@ fn on_candle() -> Setup {
     setup
 }
 
-async fn completions(policy: &Policy, n: u64) -> Vec<(Vec<u32>, Completion)> {
+pub(super) async fn completions(policy: &Policy, n: u64) -> Vec<(Vec<u32>, Completion)> {
     let requests = (0..n).map(|i| {
         let request = Request { seed: i, ..request(i / 2) };
         async { (request.prompt.clone(), policy.generate(request).await.unwrap()) }
@@ -24,17 +24,17 @@ async fn completions(policy: &Policy, n: u64) -> Vec<(Vec<u32>, Completion)> {
     futures::future::join_all(requests).await
 }
 
-fn rows(completions: &[(Vec<u32>, Completion)]) -> Vec<Row> {
+pub(super) fn rows(completions: &[(Vec<u32>, Completion)]) -> Vec<Row> {
     let advantage = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
     let rows = completions.iter().enumerate();
     rows.map(|(i, (prompt, done))| row(done, prompt.clone(), advantage(i))).collect()
 }
 
-fn given() -> Batch {
+pub(super) fn given() -> Batch {
     Batch { lr: 1e-3, ..batch(given_rows(90, -4.5)) }
 }
 
-fn near(what: &str, found: f64, expected: f64) {
+pub(super) fn near(what: &str, found: f64, expected: f64) {
     let off = (found - expected).abs() / expected.abs().max(1e-3);
     println!("{what}: {found:.6e}, native {expected:.6e}, apart by {off:.1e}");
     assert!(off <= NEAR, "{what}: {found:e}, native {expected:e}");
@@ -72,7 +72,7 @@ async fn a_policy_generates_as_it_trains_within_a_bound_and_resumes() {
 }
 
 /// Trains twice on given rows, and a critic if there is one. Returns losses and norms.
-async fn numbers(setup: &Setup) -> Vec<f64> {
+pub(super) async fn numbers(setup: &Setup) -> Vec<f64> {
     let runtime = setup.start();
     let policy = runtime.policies()[0].clone();
     let mut found = Vec::new();

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use candle_core::{Result, Tensor};
 
-use super::{Candle, CandleTensor, Done, add_gradient, join_rows, weight};
+use super::matrix::Matrix;
+use super::{Candle, CandleTensor, Done, add_gradient, join_rows};
 use crate::net::gradients::Gradients;
 use crate::net::linear::OutputHead;
 use crate::net::ops::Targets;
@@ -17,7 +18,7 @@ const LEAST_ROWS: usize = 256;
 /// Distributions of rows of hidden states `[n, D]` with `k` targets each.
 pub(super) struct TargetRows {
     /// Weight of the head, `[V, D]`.
-    pub(super) weight: Tensor,
+    pub(super) weight: Matrix,
     /// Bound of the logits, if there is one.
     pub(super) softcap: Option<f64>,
     /// Inverse temperatures, `[n, 1]`.
@@ -48,7 +49,7 @@ fn bound(logits: Tensor, softcap: Option<f64>) -> Result<(Tensor, Option<Tensor>
 impl TargetRows {
     /// Computes `z = cap(h wᵀ) / T`, `log p = z − log Σ e^z` and `H = −Σ p log p`.
     pub(super) fn score(&self, h: &Tensor) -> Result<Scored> {
-        let (logits, slopes) = bound(h.matmul(&self.weight.t()?)?, self.softcap)?;
+        let (logits, slopes) = bound(self.weight.times(h)?, self.softcap)?;
         let z = logits.broadcast_mul(&self.inverse)?;
         let z = z.broadcast_sub(&z.detach().max_keepdim(1)?)?;
         let logs = z.broadcast_sub(&z.exp()?.sum_keepdim(1)?.log()?)?;
@@ -116,7 +117,7 @@ impl Candle {
         let inverse = self.upload(of.inv_temperature[rows.clone()].to_vec(), (n, 1))?;
         let ids = of.ids[rows.start * each..rows.end * each].to_vec();
         let targets = self.upload(ids, (n, each))?;
-        Ok(TargetRows { weight: weight(head.map.weight())?, softcap, inverse, targets })
+        Ok(TargetRows { weight: Matrix::of(head.map.weight())?, softcap, inverse, targets })
     }
 
     /// Computes log-probabilities and entropies of all rows.
@@ -179,7 +180,7 @@ impl Candle {
                 let dlogp = self.upload(dlogp, (rows.len(), each))?;
                 let dentropy = self.upload(dentropy[rows.clone()].to_vec(), (rows.len(), 1))?;
                 let dz = of.back(&results, [&dlogp, &dentropy])?;
-                parts.push(dz.matmul(&of.weight)?);
+                parts.push(of.weight.times_back(&dz)?);
                 add_gradient(sums, head.map.weight(), || dz.t()?.matmul(&h))?;
             }
         }

@@ -4,6 +4,7 @@ use candle_core::{Result, Tensor};
 use maverl_kernels::sample::{derive_seed, uniform_number};
 use rayon::prelude::*;
 
+use super::matrix::Matrix;
 use super::{Candle, CandleTensor, Done, add_gradient, weight};
 use crate::net::gradients::Gradients;
 use crate::net::linear::{Dropout, Linear, Lora};
@@ -68,7 +69,7 @@ pub(super) type PassedRows<'a> = Option<&'a [usize]>;
 /// y = x weightᵀ + bias + scale · dropout(x) Aᵀ Bᵀ
 /// ```
 pub(super) fn forward(map: &Linear<Candle>, x: &Tensor, tokens: PassedRows<'_>) -> Done<Tensor> {
-    let mut y = x.matmul(&weight(&map.weight)?.t()?)?;
+    let mut y = Matrix::of(&map.weight)?.times(x)?;
     if let Some(bias) = &map.bias {
         y = y.broadcast_add(&weight(bias)?)?;
     }
@@ -95,7 +96,7 @@ pub(super) fn backward(
     if let Some(bias) = &map.bias {
         add_gradient(sums, bias, || dy.sum(0))?;
     }
-    let dx = dy.matmul(&weight(&map.weight)?)?;
+    let dx = Matrix::of(&map.weight)?.times_back(dy)?;
     let Some(lora) = &map.lora else { return Ok(dx) };
     let kept = drop_out(lora, x, tokens)?;
     let low = low(lora, &kept)?;

@@ -5,9 +5,10 @@ use std::ops::Range;
 use candle_core::Tensor;
 use maverl_kernels::attention::Heads;
 
+use super::matrix::Matrix;
 use super::{
     Candle, CandleAngles, CandleKv, CandlePlaced, CandleTensor, Done, attention, cached, gates,
-    rotary, weight,
+    rotary,
 };
 use crate::files::hf_config::Frequencies;
 use crate::files::parts::Activation;
@@ -56,7 +57,7 @@ impl Ops for Candle {
         _: &mut Pool<Self>,
     ) -> Done<CandleTensor> {
         let ids = self.upload(at.ids.clone(), at.ids.len())?;
-        Ok(weight(table)?.index_select(&ids, 0)?.into())
+        Ok(Matrix::of(table)?.gather(&ids)?.into())
     }
 
     fn gather_back(

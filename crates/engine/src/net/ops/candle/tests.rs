@@ -160,7 +160,8 @@ fn the_head_has_the_gradients_of_its_graph() {
         let targets = Tensor::from_slice(&[3_u32, 39, 0, 7, 7, 20], (6, 1), &device).unwrap();
         let inverse = [1.0_f32, 0.5, 2.0, 1.0, 1.0, 0.7];
         let inverse = Tensor::from_slice(&inverse, (6, 1), &device).unwrap();
-        let rows = head::TargetRows { weight: w.as_tensor().clone(), softcap, inverse, targets };
+        let weight = matrix::Matrix::Dense(w.as_tensor().clone());
+        let rows = head::TargetRows { weight, softcap, inverse, targets };
         let (dlogp, dentropy) = (leaf(3, &[6, 1]), leaf(4, &[6, 1]));
         let scored = rows.score(&h).unwrap();
         let dz = rows.back(&rows.score(&h.detach()).unwrap(), [&dlogp, &dentropy]).unwrap();

@@ -51,6 +51,7 @@ impl KvCache for KvStore {
 
 impl Backend for Cpu {
     fn load(&self, host: Model, _: bool) -> Done<Model> {
+        host.require_values()?;
         Ok(host.with_precision(self.precision))
     }
 

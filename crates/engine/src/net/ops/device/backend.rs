@@ -62,6 +62,7 @@ fn shape(config: &HfConfig) -> KvShape {
 impl<M: Runner> Backend for Device<M> {
     fn load(&self, host: Model, trained: bool) -> Done<Model<Self>> {
         super::runs(&host.config)?;
+        host.require_values()?;
         host.on(self, trained)
     }
 
