@@ -47,17 +47,7 @@ impl Stirring {
         let (fuse, flat_from) = (Rc::new(Cell::new(fuse)), u64::MAX);
         let (staleness, awaited, done, played) = (0, 0, 0, BTreeMap::new());
         let meddling = None;
-        Self {
-            weights: 7,
-            fuse,
-            flat_from,
-            interrupt,
-            staleness,
-            awaited,
-            done,
-            played,
-            meddling,
-        }
+        Self { weights: 7, fuse, flat_from, interrupt, staleness, awaited, done, played, meddling }
     }
 
     /// Marks a point at which the process may end.
