@@ -69,8 +69,9 @@ pub async fn replay_turns(rollout: &Rollout, recorded: &Episode, bound: f32) -> 
     let again = recorded.turns.iter().map(async |turn| {
         let backend = members.get(&turn.seat).map(|member| &member.backend);
         let tokens = turn.tokens.as_ref();
-        let sampled =
-            backend.zip(tokens).and_then(|(backend, tokens)| backend.sample_again(&turn.path, tokens));
+        let sampled = backend
+            .zip(tokens)
+            .and_then(|(backend, tokens)| backend.sample_again(&turn.path, tokens));
         match sampled {
             Some(sampled) => sampled.await.map(Some).map_err(|fault| fault.to_string()),
             None if tokens.is_none() => Ok(None),

@@ -92,7 +92,8 @@ pub(crate) fn updated_seats(plan: &Plan) -> BTreeSet<Seat> {
 }
 
 fn missing(version: u64) -> Fault {
-    let message = format!("the weights after {version} steps, which sample this turn, do not exist");
+    let message =
+        format!("the weights after {version} steps, which sample this turn, do not exist");
     Fault::new(FaultKind::Worker, message)
 }
 

@@ -91,9 +91,10 @@ impl BatchesAhead {
         let policies = self.snapshots(version, players).await?;
         for batch in missing {
             let place = self.schedule.place(batch);
-            let versions = self.schedule.turns_of(batch, version).map(|schedule| {
-                TurnVersions::new(&self.plan, schedule, self.existing.subscribe())
-            });
+            let versions = self
+                .schedule
+                .turns_of(batch, version)
+                .map(|schedule| TurnVersions::new(&self.plan, schedule, self.existing.subscribe()));
             let players = players.for_batch((batch, place), &policies, versions);
             let playing = self.play(batch, version, players, rates);
             let state = BatchState::Playing(playing);

@@ -176,7 +176,9 @@ fn assert_advances(run: &Run, step: u64, (k, m): (u64, u64)) {
     }
     let older = learned(run, "tiny", first) < trained;
     assert_eq!((largest[0], largest[1] > 0.0), (0.0, older), "k {k}, m {m}, step {step}");
-    println!("staleness {k}, advance_turns {m}, step {step}: tokens by age {ages:?}, mismatch {largest:?}");
+    println!(
+        "staleness {k}, advance_turns {m}, step {step}: tokens by age {ages:?}, mismatch {largest:?}"
+    );
 }
 
 #[test]
@@ -209,7 +211,8 @@ fn a_run_whose_turns_wait_for_weights_repeats_with_any_threads_delays_and_limits
         let staleness = staleness(k);
         let more = [staleness.as_str(), "rollout.advance_turns=1", more];
         let more: Vec<&str> = more.into_iter().filter(|set| !set.is_empty()).collect();
-        let set = [&WALK[..], &["steps=5", "runtime.threads=1", "eval.every=2"], &more[..]].concat();
+        let set =
+            [&WALK[..], &["steps=5", "runtime.threads=1", "eval.every=2"], &more[..]].concat();
         let one = lab.train(&format!("one-{k}"), &set);
         let other = lab.train(&format!("other-{k}"), &[&set[..], &unsteady].concat());
         assert_same(&one, &other);
@@ -290,11 +293,8 @@ const KILLED: [&str; 5] = [
 
 /// Starts a run, or resumes it if it exists.
 fn start(lab: &Lab, out: &str, set: &[&str]) -> Child {
-    let args = if lab.path(out).exists() {
-        vec!["train", "--resume", out]
-    } else {
-        train_args(out, set)
-    };
+    let args =
+        if lab.path(out).exists() { vec!["train", "--resume", out] } else { train_args(out, set) };
     spawn(lab, &args)
 }
 
@@ -341,7 +341,8 @@ fn a_signal_finishes_the_episodes_in_flight_and_the_run_can_go_on() {
     let set = ["steps=12", "rollout.staleness=2", "environment.delay_ms=100", "checkpoint.every=0"];
     let baseline = lab.train("baseline", &set);
     let run = Run(lab.path("run"));
-    let ended = interrupted(&lab, &set).says(&["finishing step ", " and the episodes in flight; again to stop now"]);
+    let ended = interrupted(&lab, &set)
+        .says(&["finishing step ", " and the episodes in flight; again to stop now"]);
     let done = run.json("summary.json")["steps"].as_u64().unwrap();
     assert!(done < 12, "{ended}");
     assert_eq!(pending(&run, done), 2.min(12 - done));
@@ -454,7 +455,7 @@ fn two_ranks_whose_turns_wait_for_weights_repeat_to_the_byte() {
     let more = ["steps=4", "rollout.staleness=2", "rollout.advance_turns=1", "runtime.threads=1"];
     let set = [&WALK[..], &more].concat();
     let two = crate::ranks::train(&lab, "two", 2, &set);
-    for step in 1..=4 {
+    for step in 1..=4_u64 {
         let first = step.saturating_sub(3);
         assert_eq!(versions(&two.episodes(step)), (first..step).collect::<Vec<_>>(), "{step}");
     }

@@ -73,14 +73,17 @@ fn check_advance(
         reasons.push((found.to_owned(), format!("declare the team as an orchestra, {off}")));
     }
     for (_, found) in served_environments(config, registry) {
-        let found = format!("{found} of a server, which would have to wait while an episode waits for weights");
+        let found = format!(
+            "{found} of a server, which would have to wait while an episode waits for weights"
+        );
         reasons.push((found, format!("use another environment, {off}")));
     }
     let trained = policies.iter().filter(|policy| policy.trained);
     let models = trained.map(|policy| workers[policy.worker].model.as_str());
     let servers = models.filter_map(|model| config.models.get(model)?.rollout_servers.as_deref());
     for name in servers.collect::<BTreeSet<_>>() {
-        let found = format!("the rollout servers `{name}` sample with the weights of whole batches");
+        let found =
+            format!("the rollout servers `{name}` sample with the weights of whole batches");
         reasons.push((found, format!("remove `rollout_servers` of the model, {off}")));
     }
     for (found, help) in reasons {

@@ -27,9 +27,8 @@ async fn turns_of_policies_that_are_updated_wait_for_their_version_and_others_ne
     let schedule = TurnSchedule { first: 0, last: 2, turns: 2 };
     let versions = TurnVersions::new(&plan, schedule, existing);
     let seats = ["t/a", "t/frozen"].map(Seat::only);
-    let awaited = |seat: &Seat| {
-        [0, 1, 2, 3, 4, 9].map(|turn| versions.awaited(seat, &TurnPath(vec![turn])))
-    };
+    let awaited =
+        |seat: &Seat| [0, 1, 2, 3, 4, 9].map(|turn| versions.awaited(seat, &TurnPath(vec![turn])));
     assert_eq!(awaited(&seats[0]), [None, None, Some(1), Some(1), Some(2), Some(2)]);
     assert_eq!(awaited(&seats[1]), [None; 6]);
     let mut waiting = Box::pin(versions.wait_for(1));

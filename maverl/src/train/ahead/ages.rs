@@ -35,7 +35,8 @@ impl Ages {
         }
         let share = |count: u64| count as f64 / tokens as f64;
         let total: u64 = self.0.iter().map(|(age, count)| age * count).sum();
-        let shares = self.0.iter().map(|(age, &count)| (format!("async/behind/{age}"), share(count)));
+        let shares =
+            self.0.iter().map(|(age, &count)| (format!("async/behind/{age}"), share(count)));
         shares.chain([("async/staleness_mean".to_owned(), share(total))]).collect()
     }
 }

@@ -154,14 +154,20 @@ mod tests {
                 ["staleness", "advance_turns"].map(|key| number(&case["inputs"][key]));
             let schedule = Schedule { staleness, steps: 30, turns };
             let groups = case["inputs"]["groups"].as_array().unwrap();
-            for (group, expected) in groups.iter().zip(case["outputs"]["groups"].as_array().unwrap()) {
+            for (group, expected) in
+                groups.iter().zip(case["outputs"]["groups"].as_array().unwrap())
+            {
                 let (step, first) = (number(&group["step"]), number(&expected["first"]));
                 assert_eq!(versions(schedule)[&step], first);
                 let of_turns = schedule.turns_of(step, first).unwrap();
                 for episode in expected["versions"].as_array().unwrap() {
                     for (turn, version) in (0..).zip(episode.as_array().unwrap()) {
                         let found = of_turns.version(&TurnPath(vec![turn]));
-                        assert_eq!(found, number(version).min(step - 1), "step {step}, turn {turn}");
+                        assert_eq!(
+                            found,
+                            number(version).min(step - 1),
+                            "step {step}, turn {turn}"
+                        );
                     }
                 }
             }

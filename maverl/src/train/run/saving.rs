@@ -89,7 +89,8 @@ impl<W: Trainable> Run<W> {
             self.step().await?;
         }
         // The awaited steps may be the last ones of the run.
-        if self.interrupt.is_raised() && self.saved < self.state.step && last == self.settings.steps {
+        if self.interrupt.is_raised() && self.saved < self.state.step && last == self.settings.steps
+        {
             self.save().await?;
         }
         self.complete_checkpoints(self.saved + self.work.staleness()).await
