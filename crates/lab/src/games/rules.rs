@@ -4,8 +4,26 @@ use serde::{Deserialize, Serialize};
 
 /// Words of the games, which are the vocabulary of their model. None contains another one.
 pub const WORDS: [&str; 20] = [
-    "red", "blue", "green", "gray", "iron", "salt", "milk", "wood", "wool", "lamp", "fish", "cup",
-    "tin", "q0", "q1", "q2", "q3", "user", "assistant", "go",
+    "red",
+    "blue",
+    "green",
+    "gray",
+    "iron",
+    "salt",
+    "milk",
+    "wood",
+    "wool",
+    "lamp",
+    "fish",
+    "cup",
+    "tin",
+    "q0",
+    "q1",
+    "q2",
+    "q3",
+    "user",
+    "assistant",
+    "go",
 ];
 
 /// Word in place of a reply that is none of [`WORDS`].

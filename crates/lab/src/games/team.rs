@@ -10,7 +10,7 @@ use super::rules::{MISSING, WORDS, class_of, is_right};
 
 /// Question and words that a player reads.
 #[derive(Input)]
-pub struct PositionScripted::new(round, game, move |seat, _| {
+pub struct Position {
     /// Question of the task.
     pub question: String,
     /// Word that stands for the number of the player: players who share a policy are told apart by it.

@@ -68,11 +68,8 @@ const CRITIC: &[&str] = &["algorithm.advantage.optim.lr=5e-3"];
 const SIX_PLAYERS: &[&str] = &["orchestra.players=6", "algorithm.advantage.warmup_steps=10"];
 
 /// The second player reads the first, whose word alone counts.
-const FIRST_OF_TWO: &[&str] = &[
-    r#"environment.game="first""#,
-    "orchestra.reads=true",
-    "algorithm.advantage.warmup_steps=25",
-];
+const FIRST_OF_TWO: &[&str] =
+    &[r#"environment.game="first""#, "orchestra.reads=true", "algorithm.advantage.warmup_steps=25"];
 
 /// Each player earns its own success, and the first one 5 in addition.
 const UNEQUAL: &[&str] = &[
@@ -110,8 +107,7 @@ const QMIX: &[&str] = &[r#"algorithm.name="qmix""#];
 const GRPO: &[&str] = &[r#"algorithm.name="grpo""#];
 const DRMAS: &[&str] = &[r#"algorithm.name="drmas""#];
 const MAPPO: &[&str] = &[r#"algorithm.name="mappo""#];
-const HAPPO: &[&str] =
-    &[r#"algorithm.name="happo""#, r#"algorithm.update_order.factor="exact""#];
+const HAPPO: &[&str] = &[r#"algorithm.name="happo""#, r#"algorithm.update_order.factor="exact""#];
 const DIFFERENCE: &[&str] = &[r#"algorithm.advantage.credit="difference""#];
 const OVER_TURNS: &[&str] = &[r#"algorithm.advantage.by="task_turn""#];
 
