@@ -149,7 +149,7 @@ fn an_encoder_on_the_hub_gives_the_embeddings_of_its_directory_and_a_run_keeps_t
     let offline = [("HF_HUB_OFFLINE", "1")];
     args[3] = "offline";
     let told = with(&lab, &server, &offline, &args).failed();
-    told.says(&["the cache has no `modules.json`", "write `pooling` and `normalize`"]);
+    told.says(&["`modules.json`, and `HF_HUB_OFFLINE` is set", "write `pooling` and `normalize`"]);
     for option in ["environment.pooling=\"mean\"", "environment.normalize=\"always\""] {
         args.extend(["--set", option]);
     }
