@@ -455,7 +455,7 @@ fn two_ranks_whose_turns_wait_for_weights_repeat_to_the_byte() {
     let more = ["steps=4", "rollout.staleness=2", "rollout.advance_turns=1", "runtime.threads=1"];
     let set = [&WALK[..], &more].concat();
     let two = crate::ranks::train(&lab, "two", 2, &set);
-    for step in 1..=4 {
+    for step in 1..=4_u64 {
         let first = step.saturating_sub(3);
         assert_eq!(versions(&two.episodes(step)), (first..step).collect::<Vec<_>>(), "{step}");
     }
