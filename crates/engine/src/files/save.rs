@@ -14,7 +14,7 @@ use safetensors::tensor::View;
 use serde_json::Value;
 
 use crate::files::{HfConfig, ModelError, ModelErrorKind};
-pub use writer::{CopiedFile, TensorWriter, shards, weights};
+pub use writer::{CopiedFile, SpareMemory, TensorWriter, shards, weights};
 
 /// Largest shard, as `save_pretrained` has it.
 pub const SHARD_BYTES: u64 = 5_000_000_000;

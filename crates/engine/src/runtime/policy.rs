@@ -300,7 +300,7 @@ impl Policy {
         dir: &Path,
         moments: SavedMoments,
     ) -> Result<PolicyCopy, RuntimeError> {
-        let (dir, mut writer) = (dir.to_owned(), TensorWriter::Copying(Vec::new()));
+        let (dir, mut writer) = (dir.to_owned(), TensorWriter::copying(&self.worker.spare));
         let copied = self.on_model(move |member| {
             member.save(&dir, moments, &mut writer)?;
             Ok(writer.into_copies())

@@ -16,7 +16,7 @@ use maverl_kernels::cuda::MemoryUsage;
 use maverl_kernels::sample::derive_seed;
 
 use crate::files::perturb;
-use crate::files::save::TensorWriter;
+use crate::files::save::{SpareMemory, TensorWriter};
 use crate::files::{ModelError, ModelFiles};
 #[cfg(feature = "cuda")]
 use crate::net::ops::device::{Device, Runner};
@@ -270,6 +270,8 @@ pub(crate) struct Worker {
     /// Number of ranks that it is on.
     pub(crate) ranks: usize,
     pub(crate) queue: WorkerQueue<PolicyOperations>,
+    /// Memory of copies of its policies that were written.
+    pub(crate) spare: SpareMemory,
     /// Snapshots of its policies, if it has places for some.
     pub(crate) snapshots: Option<Arc<dyn Snapshots>>,
     /// Bytes in the memory of a device.
@@ -363,6 +365,7 @@ impl Worker {
             blocks,
             ranks: peers.size(),
             queue,
+            spare: SpareMemory::default(),
             snapshots: snapshots.map(|thread| Arc::new(thread) as Arc<dyn Snapshots>),
             #[cfg(feature = "cuda")]
             usage: None,

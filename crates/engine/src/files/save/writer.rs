@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use maverl_kernels::large_zero_bytes;
 use safetensors::tensor::TensorView;
@@ -20,10 +21,15 @@ pub enum TensorWriter {
     /// Each file is written at once.
     Direct,
     /// The tensors of each file are copied. [`CopiedFile::write`] writes them later.
-    Copying(Vec<CopiedFile>),
+    Copying(Vec<CopiedFile>, SpareMemory),
 }
 
 impl TensorWriter {
+    /// Creates a writer that copies tensors, into memory of earlier copies as far as there is some.
+    pub fn copying(spare: &SpareMemory) -> Self {
+        Self::Copying(Vec::new(), spare.clone())
+    }
+
     /// Writes a safetensors file, or copies its tensors.
     ///
     /// # Errors
@@ -32,8 +38,8 @@ impl TensorWriter {
     pub fn put(&mut self, file: PathBuf, entries: &[SavedTensor<'_>]) -> Result<(), ModelError> {
         match self {
             Self::Direct => one_file(&file, entries),
-            Self::Copying(files) => {
-                files.push(CopiedFile::new(file, entries)?);
+            Self::Copying(files, spare) => {
+                files.push(CopiedFile::new(file, entries, spare)?);
                 Ok(())
             }
         }
@@ -43,8 +49,35 @@ impl TensorWriter {
     pub fn into_copies(self) -> Vec<CopiedFile> {
         match self {
             Self::Direct => Vec::new(),
-            Self::Copying(files) => files,
+            Self::Copying(files, _) => files,
         }
+    }
+}
+
+/// Memory of copies that were written, which the next copies take. The first use of a page can cost more than twenty times as much
+/// as a later one.
+#[derive(Clone, Default)]
+pub struct SpareMemory(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl SpareMemory {
+    /// Returns at least `len` bytes of any value: the fewest that suffice, or new ones in place of the most.
+    fn take_bytes(&self, len: usize) -> Vec<u8> {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.sort_by_key(Vec::len);
+        let fitting = spare.iter().position(|bytes| bytes.len() >= len);
+        let place = fitting.or_else(|| spare.len().checked_sub(1));
+        let taken = place.map(|place| spare.remove(place));
+        taken.filter(|bytes| bytes.len() >= len).unwrap_or_else(|| large_zero_bytes(len))
+    }
+
+    fn give_back(&self, bytes: Vec<u8>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+    }
+}
+
+impl fmt::Debug for SpareMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpareMemory").finish_non_exhaustive()
     }
 }
 
@@ -52,8 +85,10 @@ impl TensorWriter {
 pub struct CopiedFile {
     path: PathBuf,
     tensors: Vec<CopiedTensor>,
-    /// Bytes of all tensors, one after the other.
+    /// Bytes of all tensors, one after the other, and any others after them.
     bytes: Vec<u8>,
+    /// Place of the bytes when the file is written.
+    spare: SpareMemory,
 }
 
 /// A tensor of a [`CopiedFile`].
@@ -71,7 +106,11 @@ impl CopiedFile {
     /// # Errors
     ///
     /// If a number is beyond the range of its type.
-    fn new(path: PathBuf, entries: &[SavedTensor<'_>]) -> Result<Self, ModelError> {
+    fn new(
+        path: PathBuf,
+        entries: &[SavedTensor<'_>],
+        spare: &SpareMemory,
+    ) -> Result<Self, ModelError> {
         let (mut tensors, mut end) = (Vec::with_capacity(entries.len()), 0);
         for entry in entries {
             let range = end..end + entry.byte_count();
@@ -80,17 +119,18 @@ impl CopiedFile {
             let (name, shape) = (name.clone(), shape.clone());
             tensors.push(CopiedTensor { name, shape, dtype: *dtype, range });
         }
-        let mut bytes = large_zero_bytes(end);
-        for (entry, tensor) in entries.iter().zip(&tensors) {
-            entry.encode_into(&mut bytes[tensor.range.clone()]);
+        let bytes = spare.take_bytes(end);
+        let mut copied = Self { path, tensors, bytes, spare: spare.clone() };
+        for (entry, tensor) in entries.iter().zip(&copied.tensors) {
+            entry.encode_into(&mut copied.bytes[tensor.range.clone()]);
         }
         refuse_overflow(entries)?;
-        Ok(Self { path, tensors, bytes })
+        Ok(copied)
     }
 
     /// Returns the number of bytes of the tensors.
     pub fn byte_count(&self) -> usize {
-        self.bytes.len()
+        self.tensors.last().map_or(0, |tensor| tensor.range.end)
     }
 
     /// Writes the file. Its bytes are those that [`TensorWriter::Direct`] writes.
@@ -108,9 +148,16 @@ impl CopiedFile {
     }
 }
 
+/// Leaves the memory for the next copy.
+impl Drop for CopiedFile {
+    fn drop(&mut self) {
+        self.spare.give_back(std::mem::take(&mut self.bytes));
+    }
+}
+
 impl fmt::Debug for CopiedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tensors, bytes) = (self.tensors.len(), self.bytes.len());
+        let (tensors, bytes) = (self.tensors.len(), self.byte_count());
         let mut text = f.debug_struct("CopiedFile");
         text.field("path", &self.path).field("tensors", &tensors).field("bytes", &bytes).finish()
     }
@@ -220,7 +267,7 @@ mod tests {
         // As many as several threads divide among them.
         let others: Vec<f32> = (0..100_002).map(|i| (i as f32 * 1.1).cos()).collect();
         TensorWriter::Direct.put(direct.clone(), &tensors(&own, &others)).unwrap();
-        let mut writer = TensorWriter::Copying(Vec::new());
+        let mut writer = TensorWriter::copying(&SpareMemory::default());
         writer.put(copied.clone(), &tensors(&own, &others)).unwrap();
         own.fill(0.0);
         assert!(!copied.exists(), "nothing is written yet");
@@ -240,7 +287,7 @@ mod tests {
         let others: Vec<f32> = (0..5000).map(|i| i as f32).collect();
         let entries = tensors(&[1.0, 2.0], &others);
         let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let mut writers = [TensorWriter::Direct, TensorWriter::Copying(Vec::new())];
+        let mut writers = [TensorWriter::Direct, TensorWriter::copying(&SpareMemory::default())];
         for (dir, writer) in dirs.iter().zip(&mut writers) {
             shards(dir.path(), &entries, 12_000, writer).unwrap();
         }
@@ -256,11 +303,39 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_of_a_copy_that_was_written_is_taken_again_and_none_of_its_bytes_is_written_again()
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let spare = SpareMemory::default();
+        let lengths = || -> Vec<usize> {
+            let mut lengths: Vec<usize> = spare.0.lock().unwrap().iter().map(Vec::len).collect();
+            lengths.sort_unstable();
+            lengths
+        };
+        let copy = |numbers: &[f32]| {
+            let path = dir.path().join(format!("{}.safetensors", numbers.len()));
+            let mut writer = TensorWriter::copying(&spare);
+            let entry = [SavedTensor::slice("weight", &[numbers.len()], numbers)];
+            writer.put(path.clone(), &entry).unwrap();
+            let held = lengths();
+            writer.into_copies().into_iter().try_for_each(CopiedFile::write).unwrap();
+            TensorWriter::Direct.put(dir.path().join("direct"), &entry).unwrap();
+            assert!(fs::read(path).unwrap() == fs::read(dir.path().join("direct")).unwrap());
+            held
+        };
+        assert_eq!(copy(&[7.0; 100]), [] as [usize; 0]);
+        assert_eq!(lengths(), [400]);
+        assert_eq!(copy(&[1.0; 60]), [] as [usize; 0], "its memory is taken");
+        assert_eq!(copy(&[2.0; 300]), [] as [usize; 0], "memory that is too small is freed");
+        assert_eq!(lengths(), [1200]);
+    }
+
+    #[test]
     fn a_copy_that_cannot_be_written_names_its_file_as_one_that_is_written_at_once_does() {
         let path = Path::new("/nowhere/at/all/optimizer.safetensors");
         let entries = tensors(&[1.0], &[2.0, 3.0]);
         let direct = TensorWriter::Direct.put(path.to_owned(), &entries).unwrap_err();
-        let mut writer = TensorWriter::Copying(Vec::new());
+        let mut writer = TensorWriter::copying(&SpareMemory::default());
         writer.put(path.to_owned(), &entries).unwrap();
         let copied = writer.into_copies().pop().unwrap().write().unwrap_err();
         assert_eq!(direct.to_string(), copied.to_string());
@@ -271,7 +346,7 @@ mod tests {
     fn a_number_that_the_type_cannot_hold_is_an_error_of_the_copy() {
         let values = [f32::MAX];
         let entry = SavedTensor::slice("m.norm.weight", &[1], &values);
-        let mut writer = TensorWriter::Copying(Vec::new());
+        let mut writer = TensorWriter::copying(&SpareMemory::default());
         let copied = writer.put(PathBuf::new(), &[entry.stored_as(StoredDtype::Bf16)]);
         let error = copied.unwrap_err();
         assert_eq!(error.kind(), ModelErrorKind::Invalid);
