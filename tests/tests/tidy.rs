@@ -1050,7 +1050,7 @@ const ENGINE_API: &[(&str, &str)] = &[
         "runtime/mod.rs",
         "AdapterSpec Batch Completion CriticSpec CustomSurrogate DeviceChoice DivergenceStats Dtype EngineStats Finish \
          Grammar GrammarState Host KvBlocks LayerLoad LoadedModel LoraSpec LossScaleOptions ModelHost NcclOptions \
-         Normalize Objective ObservationStats ObservedText OptimOptions OptimizerKind PairStats Policy PolicySpec Request RouterStats Routes Row Runtime \
+         Normalize Objective ObservationStats ObservedText OptimOptions OptimizerKind PairStats Policy PolicyCopy PolicySpec Request RouterStats Routes Row Runtime \
          RuntimeError RuntimeOptions Sampling SavedMoments Scale ScaleStats Schedule Scores Shard SharedTokens Step TargetModules \
          TeacherTokens TokenColumns TopTokens Trunk UpdateStats ValueBatch ValueRow ValueStats ValueTarget ValueText \
          Watch \

@@ -4,7 +4,7 @@
 //! the step that they wait for would never begin. The wait is not part of the time of the episode.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -33,7 +33,7 @@ struct GateState {
     /// Number of parts that wait for weights, or for the permit after them.
     paused: usize,
     /// Start of the wait that `waited` lacks, while `paused` is not 0.
-    since: Instant,
+    since: Duration,
     /// Time of waits since it was taken.
     waited: Duration,
     /// True after the episode has ended, which needs no permit then.
@@ -47,7 +47,7 @@ impl EpisodeGate {
         queue: Option<Queue>,
         permit: Option<EpisodePermit>,
     ) -> Self {
-        let (since, waited) = (Instant::now(), Duration::ZERO);
+        let (since, waited) = (versions.now(), Duration::ZERO);
         let state = GateState { permit, waiting: 0, paused: 0, since, waited, ended: false };
         let (state, admitting) = (Mutex::new(state), tokio::sync::Mutex::default());
         Self { versions, queue, state, admitting }
@@ -61,8 +61,8 @@ impl EpisodeGate {
     pub(super) fn take_waited(&self) -> Duration {
         let mut state = self.state();
         if state.paused > 0 {
-            let now = Instant::now();
-            let waited = now - state.since;
+            let now = self.versions.now();
+            let waited = now.saturating_sub(state.since);
             state.waited += waited;
             state.since = now;
         }
@@ -128,7 +128,7 @@ impl<'g> PausedPart<'g> {
     fn begin(gate: &'g EpisodeGate) -> Self {
         let mut state = gate.state();
         if state.paused == 0 {
-            state.since = Instant::now();
+            state.since = gate.versions.now();
         }
         state.paused += 1;
         Self(gate)
@@ -140,7 +140,7 @@ impl Drop for PausedPart<'_> {
         let mut state = self.0.state();
         state.paused -= 1;
         if state.paused == 0 {
-            let waited = state.since.elapsed();
+            let waited = self.0.versions.now().saturating_sub(state.since);
             state.waited += waited;
         }
     }

@@ -62,7 +62,7 @@ pub use seed::episode_seed;
 #[doc(hidden)]
 pub use servers::{Probe, RemotePolicy, ServerUsage, Servers};
 pub(crate) use teachers::EndpointTeachers;
-pub(crate) use versions::{PolicyVersions, TurnSchedule, TurnVersions, updated_seats};
+pub(crate) use versions::{Clock, PolicyVersions, TurnSchedule, TurnVersions, updated_seats};
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@
 //! follows from the path of the turn, and not from time: a turn waits until its version exists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -17,6 +19,9 @@ use crate::trajectory::{Fault, FaultKind, Seat, TurnPath};
 
 /// Policies of a run by version, those of one version in the plan's order.
 pub(crate) type PolicyVersions = BTreeMap<u64, Vec<Policy>>;
+
+/// Clock of waits: the time since any moment before.
+pub(crate) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// Versions of the turns of a step's episodes, as a function of the paths of the turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,8 @@ pub(crate) struct TurnVersions {
     /// Seats whose policies are updated.
     seats: BTreeSet<Seat>,
     existing: watch::Receiver<PolicyVersions>,
+    /// Measures waits, which are no part of the time of an episode.
+    clock: Clock,
 }
 
 impl TurnVersions {
@@ -53,8 +60,14 @@ impl TurnVersions {
         plan: &Plan,
         schedule: TurnSchedule,
         existing: watch::Receiver<PolicyVersions>,
+        clock: Clock,
     ) -> Self {
-        Self { schedule, seats: updated_seats(plan), existing }
+        Self { schedule, seats: updated_seats(plan), existing, clock }
+    }
+
+    /// Returns the time of the clock.
+    pub(super) fn now(&self) -> Duration {
+        (self.clock)()
     }
 
     /// Returns true if the policy of a seat is updated, so that its turns have versions.

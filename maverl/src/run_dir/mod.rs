@@ -143,6 +143,17 @@ pub enum RunLocation {
     Resume(PathBuf),
 }
 
+impl RunLocation {
+    /// Creates the directory of a run, or opens that of a run that is resumed.
+    pub(crate) fn directory(&self, origin: &Origin) -> Result<RunDir, RunDirError> {
+        match self {
+            Self::Next { parent, stem } => RunDir::create_next(parent, stem, origin),
+            Self::New(path) => RunDir::create(path, origin),
+            Self::Resume(path) => RunDir::open(path),
+        }
+    }
+}
+
 /// A run directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(hidden)]

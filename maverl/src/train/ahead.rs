@@ -15,6 +15,7 @@ mod schedule;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -23,7 +24,7 @@ use crate::checkpoint::{Checkpoint, Draft};
 use crate::data::SolveRates;
 use crate::metrics::Metrics;
 use crate::plan::Plan;
-use crate::rollout::{PolicyVersions, TurnSchedule, TurnVersions};
+use crate::rollout::{Clock, PolicyVersions, TurnSchedule, TurnVersions};
 use crate::runtime::Policy;
 use crate::task::TaskList;
 use crate::train::ahead::ages::Ages;
@@ -91,10 +92,11 @@ impl BatchesAhead {
         let policies = self.snapshots(version, players).await?;
         for batch in missing {
             let place = self.schedule.place(batch);
-            let versions = self
-                .schedule
-                .turns_of(batch, version)
-                .map(|schedule| TurnVersions::new(&self.plan, schedule, self.existing.subscribe()));
+            let of_turns = self.schedule.turns_of(batch, version);
+            let versions = of_turns.map(|schedule| {
+                let existing = self.existing.subscribe();
+                TurnVersions::new(&self.plan, schedule, existing, wait_clock())
+            });
             let players = players.for_batch((batch, place), &policies, versions);
             let playing = self.play(batch, version, players, rates);
             let state = BatchState::Playing(playing);
@@ -247,4 +249,10 @@ pub(crate) fn played_versions(plan: &Plan, step: u64, row: Option<&Metrics>) -> 
     let staleness = row.and_then(|row| row.get(STALENESS)).unwrap_or(0.0);
     let (last, turns) = (step.saturating_sub(1), plan.config.rollout.advance_turns);
     TurnSchedule { first: last.saturating_sub(staleness as u64), last, turns }
+}
+
+/// Returns a clock of waits for weights.
+pub(in crate::train) fn wait_clock() -> Clock {
+    let began = Instant::now();
+    Arc::new(move || began.elapsed())
 }

@@ -104,11 +104,7 @@ impl<W: Trainable> Run<W> {
         progress: Arc<dyn Progress>,
         interrupt: Interrupt,
     ) -> Result<Opened<W>, TrainError> {
-        let mut dir = match place {
-            RunLocation::Next { parent, stem } => RunDir::create_next(parent, stem, origin)?,
-            RunLocation::New(path) => RunDir::create(path, origin)?,
-            RunLocation::Resume(path) => RunDir::open(path)?,
-        };
+        let mut dir = place.directory(origin)?;
         dir.compare(origin)?;
         let checkpoints = Checkpoints::of(dir.path());
         let checkpoint = pending::last(&dir, &checkpoints)?;

@@ -10,7 +10,7 @@ use crate::agent::AskError;
 use crate::algo::testing::plan;
 use crate::orchestra::Team;
 use crate::rollout::testing::{Flow, Speaker, Talker, line, runner, task};
-use crate::rollout::{EpisodeRequest, PolicyVersions, Rollout, TurnSchedule};
+use crate::rollout::{Clock, EpisodeRequest, PolicyVersions, Rollout, TurnSchedule};
 use crate::trajectory::{Episode, FaultKind, Outcome};
 
 async fn two_asks(team: &Team<Flow>) -> Result<(), AskError> {
@@ -55,13 +55,19 @@ impl OnePermit {
     fn batch(&self, step: u64) -> Rollout {
         let schedule = TurnSchedule { first: 0, last: step - 1, turns: 1 };
         let plan = plan(&[("t/speaker", true)]);
-        let versions = TurnVersions::new(&plan, schedule, self.sender.subscribe());
+        let versions = TurnVersions::new(&plan, schedule, self.sender.subscribe(), clock());
         self.rollout.with_rank(step).with_versions(Some(versions))
     }
 
     fn publish(&self, version: u64) {
         self.sender.send_modify(|versions| _ = versions.insert(version, Vec::new()));
     }
+}
+
+/// Returns a clock of waits.
+fn clock() -> Clock {
+    let began = std::time::Instant::now();
+    Arc::new(move || began.elapsed())
 }
 
 fn requests(number: u32) -> Vec<EpisodeRequest> {

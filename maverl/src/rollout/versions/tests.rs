@@ -25,7 +25,7 @@ async fn turns_of_policies_that_are_updated_wait_for_their_version_and_others_ne
     let (sender, existing) = watch::channel(PolicyVersions::from([(0, Vec::new())]));
     let plan = plan(&[("t/a", true), ("t/frozen", false)]);
     let schedule = TurnSchedule { first: 0, last: 2, turns: 2 };
-    let versions = TurnVersions::new(&plan, schedule, existing);
+    let versions = TurnVersions::new(&plan, schedule, existing, Arc::new(|| Duration::ZERO));
     let seats = ["t/a", "t/frozen"].map(Seat::only);
     let awaited =
         |seat: &Seat| [0, 1, 2, 3, 4, 9].map(|turn| versions.awaited(seat, &TurnPath(vec![turn])));

@@ -9,7 +9,7 @@ use crate::checkpoint::{Checkpoint, Checkpoints, Which};
 use crate::plan::Plan;
 use crate::rollout::{PolicyVersions, TurnVersions};
 use crate::run_dir::{Origin, RunDir, RunDirError, read_rollouts};
-use crate::train::ahead::played_versions;
+use crate::train::ahead::{played_versions, wait_clock};
 use crate::train::error::TrainError;
 use crate::train::progress::Progress;
 use crate::train::run::trainable::Trainable;
@@ -45,7 +45,7 @@ pub(super) async fn load_weights(
         versions.insert(version, training.snapshots(place).await?);
     }
     let (_, existing) = watch::channel(versions);
-    Ok(Some(TurnVersions::new(plan, schedule, existing)))
+    Ok(Some(TurnVersions::new(plan, schedule, existing, wait_clock())))
 }
 
 /// Loads into new policies the weights that the run had after `steps` steps.
