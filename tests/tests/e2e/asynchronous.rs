@@ -194,8 +194,6 @@ fn each_turn_has_the_weights_of_its_place_in_the_episode_and_replays() {
             assert_advances(&run, step, (k, m));
             replays(&lab, &name, step);
         }
-        let name = lab.run(&["replay", &name, "6"]).succeeded().stdout;
-        println!("staleness {k}, advance_turns {m}: {} replayed", name.lines().count());
     }
     let ended = lab.run(&["replay", "advance-3-1", "6"]).succeeded().stdout;
     let name = ended.lines().next().unwrap().trim();
