@@ -19,7 +19,7 @@ const TEXTUAL: &str = "text mbox textnormal mathrm textbf textrm operatorname te
     textmd unit si";
 /// Maximum number of commands with text within each other that are read as mathematics. Each one is read once for every command
 /// around it.
-const MAX_TEXTS: usize = 16;
+const MAX_TEXT_DEPTH: usize = 16;
 /// Spaces in the argument of such a command.
 const BLANKS: [&str; 7] = ["~", "\\ ", "\\,", "\\;", "\\:", "\\!", "\\quad"];
 /// Commands that stand for a symbol.
@@ -205,7 +205,7 @@ impl LatexLexer {
             }
             word if is_applied(word) => self.tokens.push(MathToken::Word(word.to_owned())),
             _ if MAGNITUDES.iter().any(|(name, _)| *name == first) => return Some(words),
-            _ if self.texts < MAX_TEXTS && is_inline(&words) => return Some(text),
+            _ if self.text_depth < MAX_TEXT_DEPTH && is_inline(&words) => return Some(text),
             _ => self.tokens.push(MathToken::Text(words)),
         }
         None

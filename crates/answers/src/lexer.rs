@@ -19,7 +19,7 @@ pub(crate) struct LatexLexer {
     /// Number of open brackets. Inside brackets a comma separates items, never thousands.
     pub(crate) depth: usize,
     /// Number of commands with text around this one: `\text{..}`.
-    pub(crate) texts: usize,
+    pub(crate) text_depth: usize,
     pub(crate) reading: NotationReading,
     pub(crate) tokens: Vec<MathToken>,
 }
@@ -33,7 +33,7 @@ impl LatexLexer {
             space: 0,
             dollar: None,
             depth: 0,
-            texts: 0,
+            text_depth: 0,
             reading,
             tokens: Vec::new(),
         }

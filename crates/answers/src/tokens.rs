@@ -37,7 +37,7 @@ impl LatexLexer {
         let mut inner = Self::new(text, self.reading);
         inner.dollar = inner.sign_of_money();
         inner.depth = self.depth;
-        inner.texts = self.texts + 1;
+        inner.text_depth = self.text_depth + 1;
         inner.tokens = std::mem::take(&mut self.tokens);
         inner.run();
         self.tokens = inner.tokens;

@@ -24,7 +24,7 @@ fn distribution_bytes(plan: &Plan) -> u64 {
 
 /// Returns a warning if the distributions of a step may take more memory than this machine has. Replies are seldom that long, so
 /// it is no error.
-pub(crate) fn check_distributions(
+pub(crate) fn check_distribution_memory(
     plan: &Plan,
     purpose: Purpose,
     machine: Option<u64>,

@@ -26,7 +26,7 @@ pub(super) use rewards::check_reward_servers;
 pub(super) use servers::check_rollout_servers;
 pub(super) use sharding::check_shard;
 #[cfg(test)]
-pub(super) use {distributions::check_distributions, memory::check_memory};
+pub(super) use {distributions::check_distribution_memory, memory::check_memory};
 
 /// What a plan takes of this machine.
 pub(super) struct MachineUsage {
@@ -60,7 +60,7 @@ pub(super) fn check_machine(
     let used = (plan, device_memory.as_slice());
     let available = available_memory();
     warnings.extend(memory::check_memory(used, purpose, available, problems));
-    warnings.extend(distributions::check_distributions(plan, purpose, available));
+    warnings.extend(distributions::check_distribution_memory(plan, purpose, available));
     let checkpoints = checkpoints::plan_checkpoints(used, purpose, available);
     warnings.extend(processor::check_processor());
     warnings.extend(sharding::unused_keys(&plan.config.dist));

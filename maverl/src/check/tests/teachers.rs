@@ -243,7 +243,7 @@ fn distributions_that_a_machine_cannot_hold_are_warned_of() {
         ))))
     };
     let warning = |plan: &Plan, purpose, machine| {
-        super::super::machine::check_distributions(plan, purpose, Some(machine))
+        super::super::machine::check_distribution_memory(plan, purpose, Some(machine))
     };
     let few = plan("kind = \"divergence\"\ntop_k = 16");
     let seats = few.seats.iter().filter(|seat| seat.teachers.is_some());

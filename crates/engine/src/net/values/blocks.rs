@@ -44,6 +44,7 @@ impl Tensor {
     pub(in crate::net) fn blocks(&self) -> Option<&BlockMatrix> {
         self.blocks.as_deref()
     }
+
     /// Computes the numbers of its blocks, if it has some.
     pub(super) fn numbers_of_blocks(&self) -> Option<Vec<f32>> {
         let blocks = self.blocks()?;

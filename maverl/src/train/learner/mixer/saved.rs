@@ -1,4 +1,4 @@
-//! What a checkpoint has of a mixer: parameters, moments and counters.
+//! State of a mixer in a checkpoint: parameters, moments and counters.
 
 use std::path::Path;
 
